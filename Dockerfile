@@ -1,5 +1,5 @@
-# A container that takes the place of envoyproxy/ratelimit: the same path, ports and variables. Any other command of
-# Sluice: docker run IMAGE /bin/sluice check /rules
+# An image that replaces envoyproxy/ratelimit: the same path, ports and variables. Other commands of Sluice:
+# docker run IMAGE /bin/sluice check /rules
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.work go.work.sum go.mod go.sum ./

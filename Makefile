@@ -7,37 +7,37 @@ FUZZTIME   ?= 30s
 BENCHFLAGS ?=
 
 # The modules of go.work are built together: the pattern work names all their
-# packages. Those beside it, which nobody installs from, are built alone.
+# packages. The other modules, which are not for users, are built alone.
 ALONE = GOWORK=off $(GO)
 APART = $(filter-out $(shell sed -n 's|^[[:space:]]*\./||p' go.work),$(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod \
 	-not -path './tools/*' -not -path '*/.*' -not -path '*/testdata/*')))
 
-# Linters and benchstat live in a module of their own, so that users of the
+# Linters and benchstat are in a separate module, so that users of the
 # library never download them.
 TOOL = env GOWORK=off $(GO) tool -modfile=tools/go.mod
 
-# Every file that git tracks or would; outside git, every file not hidden.
+# Every file that git tracks or would track; outside git, every file that is not hidden.
 FILES = { git ls-files -co --exclude-standard 2>/dev/null || find . -type f -not -path '*/.*'; }
 
-# Go files that exist and were written by hand.
+# Go files that exist and are not generated.
 GOFILES = $(FILES) | grep '\.go$$' | xargs grep -sL '^// Code generated .* DO NOT EDIT'
 
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Lint, the tests, the programs that tests build and the modules apart share one
-# compilation: that for the race detector, without what only debuggers read. A second
-# one would take as long again. The longest tests come first, and the modules apart run
-# beside them, while they wait for servers. Tests are not vetted, since lint has done it. When it
-# ends, a program waits for races that are still to come, for a second if not told
-# otherwise: in each package, and in each program that a test runs.
+# Lint, the tests, the programs that tests build and the separate modules share one
+# compilation: with the race detector and without debug information. A second one would
+# take as long again. The longest tests run first, and the separate modules run
+# at the same time, while tests wait for servers. Tests are not vetted, because lint does that.
+# At exit a program under the race detector waits for further races, by default one
+# second, in each package and in each program that a test runs: atexit_sleep_ms shortens it.
 ONCE = -race -gcflags=all=-dwarf=false -ldflags=-w
 
 .PHONY: test
 test: export GOFLAGS := $(shell $(GO) env GOFLAGS) $(ONCE)
 test: export GORACE := atexit_sleep_ms=50 $(GORACE)
-test: deps lint ## everything a change must pass: lint, all tests under the race detector, the modules apart
+test: deps lint ## everything a change must pass: lint, all tests under the race detector, the separate modules
 	@apart=$$(mktemp); trap 'rm -f "$$apart"' EXIT; failed=0; \
 	GO="$(GO)" nice scripts/test-apart.sh $(APART) >"$$apart" 2>&1 & beside=$$!; \
 	$(GO) test -vet=off -count=1 -parallel 4 -timeout 9m ./redisstore work || failed=1; \
@@ -49,9 +49,10 @@ deps: ## install the Debian packages the tests need, where that is possible
 	@scripts/install-test-deps.sh
 
 .PHONY: lint
-lint: ## go vet, staticcheck, gofumpt
+lint: ## go vet, staticcheck, gofumpt, subjects of commits
+	@scripts/lint-subjects.sh
 	$(GO) vet work
-	$$($(TOOL) -n staticcheck) work # which needs the workspace that go tool refuses
+	$$($(TOOL) -n staticcheck) work # needs the workspace, which go tool does not support
 	@bad=$$($(GOFILES) | xargs $(TOOL) gofumpt -l) || exit 1; \
 	if [ -n "$$bad" ]; then \
 		echo "not formatted:"; echo "$$bad" | sed 's/^/  /'; \
@@ -82,7 +83,7 @@ soak: ## the long runs: big counts without the race detector, then a minute per 
 # Not part of test: building the reference takes about 40 s on two idle cores
 # and its downloads as long again, Caddy minutes, and npm is needed.
 .PHONY: interop
-interop: ## Sluice beside the service it can replace, that one's clients, Caddy, and an ACME authority; needs npm
+interop: ## compare Sluice with Envoy's rate limit service, and test with its clients, Caddy and an ACME CA; needs npm
 	cd cmd/interop/acme && $(ALONE) vet ./... && $(ALONE) test -count=1 -timeout 5m ./...
 	cd cmd/interop && $(ALONE) vet ./... && $(ALONE) test -count=1 -timeout 20m ./...
 
@@ -91,11 +92,11 @@ bench: ## side-by-side measurements; flags go in BENCHFLAGS
 	cd cmd/bench && $(ALONE) run . $(BENCHFLAGS)
 
 .PHONY: benchstat
-benchstat: ## compare what go test -bench printed: RESULTS='old new'
+benchstat: ## compare outputs of go test -bench: RESULTS='old new'
 	@$(TOOL) benchstat $(RESULTS)
 
 .PHONY: demo
-demo: ## see the limiter at work
+demo: ## run the demo of the limiter
 	$(GO) run ./cmd/sluice demo
 
 .PHONY: tidy
@@ -118,7 +119,7 @@ release: ## commit and tag a release, and install it from a copy: VERSION=v0.1.0
 	@GO=$(GO) scripts/release.sh $(VERSION) $(NEXT)
 
 .PHONY: clean
-clean: ## remove what builds and profiles leave behind
+clean: ## remove build outputs and profiles
 	rm -rf bin dist
 	rm -f sluice cmd/bench/bench coverage.*
 	find . -name .git -prune -o -type f \( -name '*.test' -o -name '*.prof' \) -exec rm {} +

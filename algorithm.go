@@ -2,25 +2,28 @@ package sluice
 
 import "fmt"
 
-// Algorithm is how spending is counted.
+// Algorithm is a rate limiting algorithm.
 type Algorithm uint8
 
 const (
-	// TokenBucket holds Burst tokens and is refilled at Count per Window. Idle time saves up a burst.
+	// TokenBucket holds up to Burst tokens and is refilled at Count per Window. An idle key saves up a full burst.
 	TokenBucket Algorithm = iota
-	// LeakyBucket is a meter: what was spent leaks away at Count per Window, and what would overflow Burst is denied.
+	// LeakyBucket is a leaky bucket as a meter: usage drains at Count per Window, and a take that would overflow Burst
+	// is denied.
 	LeakyBucket
-	// LeakyQueue is a leaky bucket as a first-in first-out queue of Burst places: a take that finds a place is allowed
-	// with a Delay, after which it may go ahead. Departures are Window/Count apart.
+	// LeakyQueue is a leaky bucket as a FIFO queue of Burst places. A take that finds a place is allowed with a Delay,
+	// after which it may proceed. Departures are Window/Count apart.
 	LeakyQueue
-	// FixedWindow counts in windows one after the other. Around a boundary up to twice Count may pass in one window.
+	// FixedWindow counts in consecutive windows. Around a boundary up to 2 × Count may be allowed within one window
+	// length.
 	FixedWindow
-	// SlidingWindowLog remembers every request: never more than Count in any window at any instant. Up to 10,000 a window.
+	// SlidingWindowLog stores the time of every request: at most Count in any window at any instant. Count is at most
+	// 10,000.
 	SlidingWindowLog
-	// SlidingWindowCounter estimates the sliding window from the counts of this window and the one before.
+	// SlidingWindowCounter estimates the sliding window from the counts of the current and the previous window.
 	SlidingWindowCounter
-	// Concurrency limits what is in flight: Count permits, which are acquired, renewed while they are held and released. A
-	// permit that is not renewed for Window, its TTL, is free: its holder is dead. See [Concurrent] and [Limiter.Acquire].
+	// Concurrency limits the requests in flight: Count permits, which are acquired, renewed while held, and released. A
+	// permit that is not renewed for Window, its TTL, expires. See [Concurrent] and [Limiter.Acquire].
 	Concurrency
 )
 
@@ -29,7 +32,7 @@ var algorithmNames = [...]string{
 	"concurrency",
 }
 
-// String returns the name that rule files use.
+// String returns the algorithm's name in rule files.
 func (a Algorithm) String() string {
 	if int(a) < len(algorithmNames) {
 		return algorithmNames[a]
@@ -37,10 +40,10 @@ func (a Algorithm) String() string {
 	return fmt.Sprintf("algorithm(%d)", uint8(a))
 }
 
-// MarshalText returns the name that rule files use.
+// MarshalText returns the algorithm's name in rule files.
 func (a Algorithm) MarshalText() ([]byte, error) {
 	if int(a) >= len(algorithmNames) {
-		return nil, fmt.Errorf("sluice: there is no %v", a)
+		return nil, fmt.Errorf("sluice: unknown %v", a)
 	}
 	return []byte(a.String()), nil
 }
@@ -53,27 +56,27 @@ func (a *Algorithm) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("sluice: unknown algorithm %.40q: write one of %v", text, algorithmNames)
+	return fmt.Errorf("sluice: unknown algorithm %.40q: use one of %v", text, algorithmNames)
 }
 
-// Refill is when a token bucket is refilled.
+// Refill selects when a token bucket is refilled.
 type Refill uint8
 
 const (
-	RefillContinuous Refill = iota // a token each Window/Count
+	RefillContinuous Refill = iota // one token every Window/Count
 	RefillInterval                 // Count tokens at the end of each Window
 )
 
-// Align is where a window begins.
+// Align selects where windows begin.
 type Align uint8
 
 const (
-	AlignEpoch        Align = iota // at whole multiples of its length since the Unix epoch, the same for all keys
-	AlignFirstRequest              // at a key's first request after its last window ended: resets are spread out
-	AlignCalendar                  // at the start of a day, week or month in a time zone; see PerCalendar
+	AlignEpoch        Align = iota // at multiples of the window length since the Unix epoch, the same for all keys
+	AlignFirstRequest              // at a key's first request after its last window ended, which spreads resets over time
+	AlignCalendar                  // at the start of a calendar day, week, month or year in a time zone; see PerCalendar
 )
 
-// Rounding is what a sliding counter does with a fraction of a request.
+// Rounding selects how a sliding window counter rounds a fraction of a request.
 type Rounding uint8
 
 const (
@@ -91,7 +94,7 @@ const (
 	CalendarYear                          // from January 1st to January 1st
 )
 
-// String returns the unit as rule files write it: "day", "week", "month", "year".
+// String returns the unit's name in rule files: "day", "week", "month" or "year".
 func (u CalendarUnit) String() string {
 	return [...]string{"?", "day", "week", "month", "year", "?"}[min(u, CalendarYear+1)]
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// TestAllowOnServers: limiters with several rules decide and report the same, whether the store asks servers or not.
+// TestAllowOnServers: limiters with several rules decide and report the same, whether the store is remote or not.
 func TestAllowOnServers(t *testing.T) {
 	rules := []*sluice.Rule{
 		mustRule(t, sluice.Rule{Name: "shadow", Limit: sluice.PerHour(2), Shadow: true}),
@@ -27,7 +27,7 @@ func TestAllowOnServers(t *testing.T) {
 		}
 		l := sluice.Must(sluice.NewWithRules(s, rules, sluice.WithEvents(sluice.Events{
 			OnDecision: func(_ context.Context, take sluice.Take, d sluice.Decision) {
-				d.Source = 0 // a remembered denial is the same
+				d.Source = 0 // a denial from the deny cache is equal otherwise
 				told = append(told, fmt.Sprintf("%s %s %d %+v", take.Rule.Name, take.Key, take.Cost, d))
 			},
 		})))

@@ -11,7 +11,8 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// arriving is a store whose one server replies after a time, and what this process knows of that.
+// arriving is a store whose single server replies after a fixed time. patience is its Patience as a function of the
+// time since the call.
 type arriving struct {
 	replies  time.Duration
 	patience func(since time.Duration) (left time.Duration, own bool)
@@ -41,8 +42,8 @@ func (s *arriving) Apply(ctx context.Context, takes []sluice.Take, out []sluice.
 	}
 }
 
-// TestPatience: a decision is the server's while it is this process that is late, for ten times the budget at most, and the
-// fail mode's as soon as the server is.
+// TestPatience: the store decides while only this process is late, for at most 10 × timeout. The fail mode decides as
+// soon as the server is late.
 func TestPatience(t *testing.T) {
 	const budget = 10 * time.Millisecond
 	own := func(time.Duration) (time.Duration, bool) { return budget, true }
@@ -78,7 +79,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestPatienceOfCaller: a caller who gives up does not wait for a process that is late.
+// TestPatienceOfCaller: a caller whose context is done does not wait for a late process.
 func TestPatienceOfCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &arriving{replies: time.Second, patience: func(time.Duration) (time.Duration, bool) { return time.Millisecond, true }}
@@ -93,8 +94,8 @@ func TestPatienceOfCaller(t *testing.T) {
 	})
 }
 
-// TestOwnLatenessIsForgiven: a server is given a rest if most decisions take longer than the budget because of it, and not
-// if this process is late.
+// TestOwnLatenessIsForgiven: the circuit breaker opens if most decisions exceed the timeout because of the server, and
+// not if this process is late.
 func TestOwnLatenessIsForgiven(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -108,7 +109,7 @@ func TestOwnLatenessIsForgiven(t *testing.T) {
 				}
 			}
 			if forgiven := away == 0 && store.calls.Load() == 40; forgiven != own {
-				t.Errorf("late by itself %v: asked %d times, given a rest %d times", own, store.calls.Load(), away)
+				t.Errorf("own process late %v: %d calls, breaker opened %d times", own, store.calls.Load(), away)
 			}
 			synctest.Wait()
 		})

@@ -8,8 +8,8 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// A key that is blocked stays so when the store goes away, for as long as was last seen: in the process that blocked it, and
-// in one that was told by a denial or a peek. One that was unblocked is not blocked.
+// A blocked key stays blocked while the store is unavailable, for the duration last seen: in the instance that blocked
+// it, and in instances that saw a denial or a peek. An unblocked key is not blocked.
 func TestBlocksOutliveTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -32,7 +32,7 @@ func TestBlocksOutliveTheStore(t *testing.T) {
 		if err := all[0].Block(t.Context(), "lifted", 0); err != nil {
 			t.Fatal(err)
 		}
-		pause(2 * time.Second) // longer than a denial is remembered
+		pause(2 * time.Second) // longer than entries of the deny cache live
 		for _, l := range all {
 			if d := mustAllow(t, l, "lifted", 1); !d.Allowed {
 				t.Errorf("%+v", d)
@@ -56,7 +56,7 @@ func TestBlocksOutliveTheStore(t *testing.T) {
 	})
 }
 
-// What a settlement leaves is what is left when the store goes away.
+// Local fallback starts from the remaining quota after a settlement.
 func TestSettlementsOutliveTheStore(t *testing.T) {
 	for actual, want := range map[int64]int64{150: 850, 500: 500, 0: 1000, 700: 300} {
 		synctest.Test(t, func(t *testing.T) {

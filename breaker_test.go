@@ -11,10 +11,10 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// While the load ramps up a server that fails now and then is forgiven, and one that fails again is not.
+// A half-open breaker tolerates a server that fails now and then, and opens for one that keeps failing.
 func TestBreakerWhileRampingUp(t *testing.T) {
 	for _, tt := range []struct {
-		every int64 // so many calls one fails
+		every int64 // one call in this many fails
 		away  int64
 	}{{10, 1}, {1, 2}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -44,13 +44,14 @@ func TestBreakerWhileRampingUp(t *testing.T) {
 			})
 			ask(100)
 			if away.Load() != tt.away || tt.away > 1 && calls.Load() != 5 {
-				t.Errorf("one of %d fails: given a rest %d times, after %d calls", tt.every, away.Load(), calls.Load())
+				t.Errorf("1 of %d calls fails: breaker opened %d times, after %d calls", tt.every, away.Load(), calls.Load())
 			}
 		})
 	}
 }
 
-// However much went well before, a server that answers nothing is given a rest within a moment; one that stumbles is not.
+// However many calls succeeded before, the breaker opens quickly for a server that stops replying, and not for a short
+// disruption.
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	for _, tt := range []struct {
 		lasts, after time.Duration
@@ -80,9 +81,9 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 				})
 			}
 			all.Wait()
-			pause(2 * sluice.DefaultStoreTimeout) // in which the last probe ends
+			pause(2 * sluice.DefaultStoreTimeout) // until the last probe ends
 			if opened > tt.after || opened > 0 != tt.away {
-				t.Errorf("silent for %v: given a rest after %v, want %v at most", tt.lasts, opened, tt.after)
+				t.Errorf("silent for %v: breaker opened after %v, want %v at most", tt.lasts, opened, tt.after)
 			}
 		})
 	}

@@ -7,48 +7,48 @@ import (
 	"time"
 )
 
-// Bucket is where takes are counted: it names what an operator looks at, resets or blocks.
+// Bucket identifies the state of one rule for one key. Operator functions such as [Limiter.ResetBuckets] use it.
 type Bucket struct {
 	Rule    *Rule
-	Limit   *Limit // as in Take.Limit: another kind of algorithm counts in another place; nil means Rule.Limit
+	Limit   *Limit // as in Take.Limit; nil means Rule.Limit. Limits of different kinds of algorithms have separate buckets
 	Key     string
-	HashTag string // as in the takes: a Redis Cluster keeps what shares it together
+	HashTag string // as in Take.HashTag
 }
 
-// Bucket is where the take is counted.
+// Bucket returns the bucket that the take is counted in.
 func (t *Take) Bucket() Bucket { return Bucket{t.Rule, t.Limit, t.Key, t.HashTag} }
 
-// EffectiveLimit is the limit that applies to the bucket; a zero Limit if it has neither a limit nor a rule.
+// EffectiveLimit returns b.Limit or, if it is nil, the limit of b.Rule. If both are nil it returns a zero Limit.
 func (b *Bucket) EffectiveLimit() *Limit { return effectiveLimit(b.Limit, b.Rule) }
 
-// validate tells what is wrong with a bucket that a caller has named.
+// validate returns an error for a bucket whose rule or limit was not built.
 func (b *Bucket) validate() error {
 	switch {
 	case b.Rule == nil || b.Rule.Limit.params == nil:
-		return fmt.Errorf("%w: the bucket's rule was not made by NewRule", ErrInvalid)
+		return fmt.Errorf("%w: bucket: rule was not created by NewRule", ErrInvalid)
 	case b.EffectiveLimit().params == nil:
-		return fmt.Errorf("%w: the bucket's limit was not made by Limit.Build", ErrInvalid)
+		return fmt.Errorf("%w: bucket: limit was not created by Limit.Build", ErrInvalid)
 	}
 	return nil
 }
 
-// StoreAdmin is the operator's side of a store.
+// StoreAdmin is implemented by stores that support resets and blocks.
 type StoreAdmin interface {
-	// Reset forgets what was spent of a bucket, and lifts a block.
+	// Reset deletes the usage of a bucket and lifts its block.
 	Reset(ctx context.Context, b Bucket) error
-	// Block denies a bucket's takes for d from now, whatever its state; 0 lifts the block. A take that a block denies is
-	// never charged, under a ChargeDenied rule neither, so that the block ends when it says.
+	// Block denies all takes of a bucket for d from now; 0 lifts the block. A take denied by a block is never charged,
+	// not even under a rule with ChargeDenied, because the charges would extend the denial beyond the block.
 	Block(ctx context.Context, b Bucket, d time.Duration) error
-	// Blocked returns how much longer a block of the bucket lasts, 0 if there is none.
+	// Blocked returns how much longer the bucket is blocked, or 0 if it is not blocked.
 	Blocked(ctx context.Context, b Bucket) (time.Duration, error)
 }
 
-// operatorTimeout bounds what an operator asks of a [RemoteStore] store. There is no fail mode that could answer instead, and
-// a person can wait longer than a request.
+// operatorTimeout bounds operator calls to a [RemoteStore]. It is longer than the store timeout, because no fail mode
+// can decide instead and an operator can wait longer than a request.
 const operatorTimeout = time.Second
 
-// Reset forgets what the key has spent under all of the limiter's rules, and lifts blocks. On an error this process changes
-// nothing, and the store may have reset some of the buckets.
+// Reset deletes the usage of key under all of the limiter's rules and lifts blocks. On an error the store may have
+// reset some of the buckets, and the limiter's local state is unchanged.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := l.validateRules("ResetBuckets"); err != nil {
 		return err
@@ -56,8 +56,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return l.ResetBuckets(ctx, l.buckets(ctx, key)...)
 }
 
-// Block denies the key for d from now, whatever it has spent; 0 lifts the block. What a block denies is never charged. On an
-// error this process changes nothing, and the store may have blocked some of the buckets.
+// Block denies key for d from now, whatever its usage; 0 lifts the block. Takes denied by a block are never charged. On
+// an error the store may have blocked some of the buckets, and the limiter's local state is unchanged.
 func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
 	if err := l.validateRules("BlockBuckets"); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 	return l.BlockBuckets(ctx, d, l.buckets(ctx, key)...)
 }
 
-// ResetBuckets is [Limiter.Reset] for callers of [Limiter.Decide].
+// ResetBuckets is like [Limiter.Reset] for explicit buckets, such as those of takes passed to [Limiter.Decide].
 func (l *Limiter) ResetBuckets(ctx context.Context, buckets ...Bucket) error {
 	return l.forEachBucket(ctx, operatorTimeout, buckets, func(admin StoreAdmin, ctx context.Context, b Bucket) error {
 		err := admin.Reset(ctx, b)
@@ -76,12 +76,12 @@ func (l *Limiter) ResetBuckets(ctx context.Context, buckets ...Bucket) error {
 	})
 }
 
-// BlockBuckets is [Limiter.Block] for callers of [Limiter.Decide].
+// BlockBuckets is like [Limiter.Block] for explicit buckets, such as those of takes passed to [Limiter.Decide].
 func (l *Limiter) BlockBuckets(ctx context.Context, d time.Duration, buckets ...Bucket) error {
 	return l.blockWithin(ctx, operatorTimeout, d, buckets)
 }
 
-// Blocked returns how much longer the key is blocked under one of the limiter's rules, 0 if it is not blocked.
+// Blocked returns how much longer key is blocked, the maximum over the limiter's rules, or 0 if it is not blocked.
 func (l *Limiter) Blocked(ctx context.Context, key string) (longest time.Duration, err error) {
 	if err := l.validateRules("BlockedBucket"); err != nil {
 		return 0, err
@@ -96,7 +96,7 @@ func (l *Limiter) Blocked(ctx context.Context, key string) (longest time.Duratio
 	return longest, nil
 }
 
-// BlockedBucket is [Limiter.Blocked] for callers of [Limiter.Decide].
+// BlockedBucket is like [Limiter.Blocked] for one bucket.
 func (l *Limiter) BlockedBucket(ctx context.Context, b Bucket) (time.Duration, error) {
 	admin, ctx, cancel, err := l.storeAdmin(ctx, operatorTimeout)
 	if err != nil {
@@ -111,7 +111,7 @@ func (l *Limiter) BlockedBucket(ctx context.Context, b Bucket) (time.Duration, e
 
 func (l *Limiter) blockWithin(ctx context.Context, timeout, d time.Duration, buckets []Bucket) error {
 	if d < 0 {
-		return fmt.Errorf("%w: block for %v: use a positive duration, or 0 to lift a block", ErrInvalid, d)
+		return fmt.Errorf("%w: block: duration %v is negative: use a positive duration, or 0 to lift a block", ErrInvalid, d)
 	}
 	return l.forEachBucket(ctx, timeout, buckets, func(admin StoreAdmin, ctx context.Context, b Bucket) error {
 		err := admin.Block(ctx, b, d)
@@ -122,7 +122,7 @@ func (l *Limiter) blockWithin(ctx context.Context, timeout, d time.Duration, buc
 	})
 }
 
-// buckets are where the key is counted.
+// buckets returns the buckets of key, one for each of the limiter's rules.
 func (l *Limiter) buckets(ctx context.Context, key string) []Bucket {
 	all := make([]Bucket, len(l.Rules()))
 	for i, r := range l.Rules() {
@@ -131,8 +131,8 @@ func (l *Limiter) buckets(ctx context.Context, key string) []Bucket {
 	return all
 }
 
-// forEachBucket calls do for each bucket and joins the errors. This process changes nothing of its own state for a bucket whose
-// call failed: a reset that did not happen must not grant the key a fresh quota here.
+// forEachBucket calls do for each bucket and joins the errors. The local state of a bucket whose call failed must not
+// change: a failed reset must not grant the key a fresh quota in this instance.
 func (l *Limiter) forEachBucket(ctx context.Context, timeout time.Duration, buckets []Bucket, do func(StoreAdmin, context.Context, Bucket) error) error {
 	admin, ctx, cancel, err := l.storeAdmin(ctx, timeout)
 	if err != nil {
@@ -151,14 +151,14 @@ func (l *Limiter) forEachBucket(ctx context.Context, timeout time.Duration, buck
 	return errors.Join(faults...)
 }
 
-// storeAdmin is the operator's side of the limiter's store, and a context that bounds what it may take.
+// storeAdmin returns the limiter's store as a StoreAdmin, and ctx with a timeout if the store is remote.
 func (l *Limiter) storeAdmin(ctx context.Context, timeout time.Duration) (StoreAdmin, context.Context, context.CancelFunc, error) {
 	if err := l.validate(); err != nil {
 		return nil, nil, nil, err
 	}
 	admin, ok := l.store.(StoreAdmin)
 	if !ok {
-		return nil, nil, nil, fmt.Errorf("sluice: %w: %T cannot reset or block keys", errors.ErrUnsupported, l.store)
+		return nil, nil, nil, fmt.Errorf("sluice: %w: store %T cannot reset or block keys", errors.ErrUnsupported, l.store)
 	}
 	if !l.engine.IsRemote() {
 		return admin, ctx, func() {}, nil

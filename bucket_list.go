@@ -9,74 +9,75 @@ import (
 	"github.com/sluiceproject/sluice/internal/private"
 )
 
-// BucketLister is implemented by stores that can tell which buckets they hold. A store that keeps digests alone cannot.
+// BucketLister is implemented by stores that can list their buckets. A store that keeps only digests of keys cannot.
 type BucketLister interface {
-	// List returns a page of what is stored. It takes bounded work, however much is stored, so that a page may be empty
-	// and yet not the last. What comes or goes meanwhile may be missed, and some may be listed twice.
+	// List returns one page of the stored buckets and blocks. The work per page is bounded, so a page may be empty
+	// without being the last. Buckets created or deleted during the listing may be missed, and some may be listed
+	// twice.
 	List(ctx context.Context, q ListOptions) (BucketPage, error)
 }
 
-// ListOptions asks for a page.
+// ListOptions selects a page of buckets.
 type ListOptions struct {
-	Rules     []*Rule // list these rules' buckets; empty: all, and no names
-	PageToken string  // BucketPage.NextPageToken of the page before; "" begins
-	PageSize  int     // about how many to list; 0 means 100, at most 1,000
+	Rules     []*Rule // rules whose buckets are listed; empty lists all buckets, without rule names
+	PageToken string  // BucketPage.NextPageToken of the previous page; "" for the first page
+	PageSize  int     // approximate number of buckets per page; 0 means 100, maximum 1000
 }
 
-// BucketPage is a part of what a store holds.
+// BucketPage is one page of the buckets and blocks in a store.
 type BucketPage struct {
 	Buckets       []BucketInfo
-	NextPageToken string // where to go on; "" means that this was all
+	NextPageToken string // for the next page; "" on the last page
 }
 
-// BucketInfo is something that a store holds: a bucket, or that one is blocked.
+// BucketInfo describes one stored bucket or one block of a bucket.
 type BucketInfo struct {
-	Rule       *Rule         // nil: none of ListOptions.Rules
-	RuleDigest string        // a digest of the rule's name
-	Key        string        // "" if the store has no more than a digest of it
-	KeyDigest  string        // of the key; "" if the store has the key
-	HashTagged bool          // counted under a Take.HashTag, which the store does not know
-	Blocked    bool          // this says that the bucket is blocked, for as long as it is kept
-	Kind       string        // the way of counting; "" if Blocked
-	ExpiresIn  time.Duration // how much longer the store keeps it: about until it has worn off
-	Decision   *Decision     // what a peek says; nil: see [Limiter.ListBuckets]
+	Rule       *Rule         // nil if the rule is not in ListOptions.Rules
+	RuleDigest string        // digest of the rule's name
+	Key        string        // "" if the store has only a digest of the key
+	KeyDigest  string        // digest of the key; "" if the store has the key
+	HashTagged bool          // the bucket has a hash tag, which the store does not keep
+	Blocked    bool          // the entry is a block, which ends after ExpiresIn
+	Kind       string        // kind of algorithm; "" for a block
+	ExpiresIn  time.Duration // time until the store deletes the entry, about when the bucket is fully reset
+	Decision   *Decision     // result of a peek; nil if there is none, see [Limiter.ListBuckets]
 }
 
-// Most that a page lists.
+// Default and maximum number of entries per page.
 const (
 	defaultListed = 100
 	maxListed     = 1000
 )
 
-// Limiter.ListBuckets peeks at so many at a time.
+// peeksAtOnce is the number of buckets that Limiter.ListBuckets peeks at per store call.
 const peeksAtOnce = 64
 
-// setDefaults fills in what is not set, and tells what is wrong.
+// setDefaults sets unset fields to their defaults. It returns an error if the options are invalid.
 func (q *ListOptions) setDefaults() error {
 	if q.PageSize < 0 || q.PageSize > maxListed {
-		return fmt.Errorf("%w: list %d: ask for 1 to %d at a time", ErrInvalid, q.PageSize, maxListed)
+		return fmt.Errorf("%w: list: PageSize %d: use 0 to %d", ErrInvalid, q.PageSize, maxListed)
 	}
 	if q.PageSize == 0 {
 		q.PageSize = defaultListed
 	}
 	for i, r := range q.Rules {
 		if r == nil || r.Limit.params == nil {
-			return fmt.Errorf("%w: rule %d was not made by NewRule", ErrInvalid, i)
+			return fmt.Errorf("%w: list: rule %d was not created by NewRule", ErrInvalid, i)
 		}
 	}
 	return nil
 }
 
-// ListBuckets returns a page of what the store holds, by default of the limiter's rules, and for each bucket its state. There
-// is no Decision for what cannot be asked for: a bucket of a rule that is not named, of a key that is stored as a digest, one
-// that is counted under a hash tag, or under another kind of limit than the rule's.
+// ListBuckets returns one page of the stored buckets, by default those of the limiter's rules, with the state of each.
+// Decision is nil where the bucket cannot be peeked at: its rule is not in q.Rules, its key is stored as a digest, it
+// has a hash tag, or its limit is of another kind than the rule's.
 func (l *Limiter) ListBuckets(ctx context.Context, q ListOptions) (BucketPage, error) {
 	if err := l.validate(); err != nil {
 		return BucketPage{}, err
 	}
 	lister, ok := l.store.(BucketLister)
 	if !ok {
-		return BucketPage{}, fmt.Errorf("sluice: %w: %T cannot list its keys", errors.ErrUnsupported, l.store)
+		return BucketPage{}, fmt.Errorf("sluice: %w: store %T cannot list its buckets", errors.ErrUnsupported, l.store)
 	}
 	if len(q.Rules) == 0 {
 		q.Rules = l.rules
@@ -93,7 +94,7 @@ func (l *Limiter) ListBuckets(ctx context.Context, q ListOptions) (BucketPage, e
 	return page, l.peekAll(ctx, page.Buckets)
 }
 
-// listBudget bounds a page of a [RemoteStore] store.
+// listBudget is the timeout for one page of a [RemoteStore].
 const listBudget = 10 * time.Second
 
 func (l *Limiter) peekAll(ctx context.Context, listed []BucketInfo) error {

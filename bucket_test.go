@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// deafStore is a far store that does not hear operators either.
+// deafStore is a far store whose operator functions are disturbed, too.
 type deafStore struct{ *farStore }
 
 func (s deafStore) Reset(ctx context.Context, b sluice.Bucket) error {
@@ -28,7 +28,7 @@ func (s deafStore) Block(ctx context.Context, b sluice.Bucket, d time.Duration) 
 	return s.Store.Block(ctx, b, d)
 }
 
-// What no fail mode can answer is bounded too: the request's part by its budget, the operator's by a second.
+// Calls without a fail mode are bounded, too: calls for requests by the store timeout, calls for operators by 1 s.
 func TestBudgetOfTheRest(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(l *sluice.Limiter, r *sluice.Reservation) error
@@ -48,7 +48,7 @@ func TestBudgetOfTheRest(t *testing.T) {
 				s := deafStore{newFar()}
 				rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(100)})
 				l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
-				t.Cleanup(func() { _ = l.Close(background) }) // it would send the settlement again
+				t.Cleanup(func() { _ = l.Close(background) }) // stops the retries of the settlement
 				r, err := l.Reserve(background, "k", 5)
 				if err != nil || !r.Allowed {
 					t.Fatal(r, err)
@@ -64,7 +64,7 @@ func TestBudgetOfTheRest(t *testing.T) {
 	}
 }
 
-// While a server's breaker is open it is not asked to settle either. The settlement is kept and sent when it is back.
+// While a shard's breaker is open, settlements are not sent. They stay pending and are sent after it recovers.
 func TestSettleHeedsTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -94,12 +94,12 @@ func TestSettleHeedsTheBreaker(t *testing.T) {
 			t.Errorf("%v after %d calls, want none: it was sent before", err, s.calls.Load()-before)
 		}
 		if d := sluice.Must(l.Peek(t.Context(), "k")); d.Remaining != d.Limit {
-			t.Errorf("%d of %d remain after the reservation was given back", d.Remaining, d.Limit)
+			t.Errorf("%d of %d remain after the reservation was cancelled", d.Remaining, d.Limit)
 		}
 	})
 }
 
-// A process that resets a key has forgotten at once that it was refused, and what it would admit without the store.
+// A reset takes effect in its own instance at once: for the deny cache and for local fallback.
 func TestResetIsSeenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -134,12 +134,12 @@ func TestResetIsSeenAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := allowed(); n != 2 {
-			t.Errorf("%d of 2 allowed after a reset, with the store back: what was admitted meanwhile was charged", n)
+			t.Errorf("%d of 2 allowed after a reset, after recovery: usage admitted in between was charged", n)
 		}
 	})
 }
 
-// Buckets of rules that the limiter does not know by itself are named by the caller, who may name them wrongly.
+// Buckets of rules that are not the limiter's are passed by the caller, and may be invalid.
 func TestBuckets(t *testing.T) {
 	s := newFar()
 	l := sluice.Must(sluice.NewWithRules(s, nil))
@@ -166,7 +166,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// A process that blocks a key spends nothing more that it has leased of it.
+// An instance that blocks a key stops using its lease of the key.
 func TestBlockEndsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()

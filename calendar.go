@@ -8,7 +8,8 @@ import (
 
 const day = 24 * time.Hour
 
-// nominal is the unit's length in hours of 60 minutes: what callers are told.
+// nominal returns the length of the unit without changes of the clock, as reported to callers: a month has 31 days, a
+// year 366.
 func (u CalendarUnit) nominal() time.Duration {
 	switch u {
 	case CalendarDay:
@@ -23,11 +24,11 @@ func (u CalendarUnit) nominal() time.Duration {
 	return 0
 }
 
-// longest is an upper bound of the unit's length, daylight saving and all.
+// longest returns an upper bound of the unit's length, changes of the clock included.
 func (u CalendarUnit) longest() time.Duration { return u.nominal() + 2*time.Hour }
 
-// start returns the beginning of the unit that t falls into, and of the next. Both are computed from the calendar
-// date, never by adding hours, so that days on which the clocks change have their true length.
+// start returns the start of the unit that contains t, and of the next unit. Both are computed from the calendar date,
+// never by adding hours, so that days on which the clocks change have their true length.
 func (u CalendarUnit) start(t time.Time) (this, next time.Time) {
 	y, m, d := t.Date()
 	zone := t.Location()
@@ -44,8 +45,9 @@ func (u CalendarUnit) start(t time.Time) (this, next time.Time) {
 	}
 }
 
-// midnight is the first moment of a date. Where the clocks change at midnight it may be 01:00, or the earlier of two;
-// of a date that a zone left out, as Samoa did one in 2011, it is that of the next.
+// midnight returns the first instant of a date. Where the clocks change at midnight it may be 01:00, or the earlier of
+// two midnights. For a date that the zone skipped, such as Samoa's 30 December 2011, it is the first instant of the
+// next date.
 func midnight(y int, m time.Month, d int, zone *time.Location) time.Time {
 	want := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 	reached := func(t time.Time) bool {
@@ -53,7 +55,7 @@ func midnight(y int, m time.Month, d int, zone *time.Location) time.Time {
 		return !time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Before(want)
 	}
 	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
-	for !reached(t) { // midnight does not exist; time.Date went back into the day before
+	for !reached(t) { // midnight does not exist, and time.Date returned a time on the previous day
 		t = t.Add(15 * time.Minute)
 	}
 	for earlier := t.Add(-15 * time.Minute); reached(earlier); earlier = earlier.Add(-15 * time.Minute) {
@@ -64,8 +66,8 @@ func midnight(y int, m time.Month, d int, zone *time.Location) time.Time {
 
 type calendarWindow struct{ start, end int64 }
 
-// calendarBounds returns the window function of a calendar, which remembers the window it last computed, and a number
-// that tells calendars apart.
+// calendarBounds returns the window function of a calendar, which caches the last window, and an ID that distinguishes
+// calendars.
 func calendarBounds(u CalendarUnit, zone *time.Location) (bounds func(now int64) (start, end int64), id uint64) {
 	var last atomic.Pointer[calendarWindow]
 	h := fnv.New64a()

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
-	_ "time/tzdata" // zones must not depend on the machine
+	_ "time/tzdata" // zones must not depend on the system
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/private"
@@ -86,7 +86,8 @@ func TestCalendarWindows(t *testing.T) {
 	}
 }
 
-// Over twelve years, windows follow each other without gap or overlap, and hold the hours of one date, week, month or year.
+// Over twelve years, windows follow each other without gap or overlap, and contain the hours of exactly one date, week,
+// month or year.
 func TestCalendarWindowsTile(t *testing.T) {
 	from, to := time.Date(2016, 12, 28, 0, 0, 0, 0, time.UTC), time.Date(2029, 1, 3, 0, 0, 0, 0, time.UTC)
 	for _, name := range []string{
@@ -118,7 +119,7 @@ func checkCalendarWindow(t *testing.T, name string, unit sluice.CalendarUnit, st
 	days := map[sluice.CalendarUnit][2]int{
 		sluice.CalendarDay: {1, 1}, sluice.CalendarWeek: {7, 7}, sluice.CalendarMonth: {28, 31}, sluice.CalendarYear: {365, 366},
 	}[unit]
-	// The calendar's own days, counted where no clock ever changes.
+	// The days of the calendar, in UTC, where clocks never change.
 	date := func(at time.Time) time.Time {
 		y, m, d := at.Date()
 		return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
@@ -133,7 +134,7 @@ func checkCalendarWindow(t *testing.T, name string, unit sluice.CalendarUnit, st
 	}
 }
 
-// A window function remembers the window it last gave. That must not show.
+// A window function caches its last window, which must not change its results.
 func TestCalendarBoundsArePure(t *testing.T) {
 	z := zone(t, "America/Sao_Paulo")
 	shared := bounds(t, sluice.CalendarDay, z)
@@ -144,12 +145,12 @@ func TestCalendarBoundsArePure(t *testing.T) {
 		s1, e1 := shared(at)
 		s2, e2 := bounds(t, sluice.CalendarDay, z)(at)
 		if !s1.Equal(s2) || !e1.Equal(e2) || at.Truncate(time.Microsecond).Before(s1) || !at.Before(e1) {
-			t.Fatalf("at %v: %v to %v, and asked for the first time %v to %v", at, s1, e1, s2, e2)
+			t.Fatalf("at %v: %v to %v, without the cache %v to %v", at, s1, e1, s2, e2)
 		}
 	}
 }
 
-// Calendars that differ in unit or zone are told apart, so that changing one is noticed.
+// Calendars that differ in unit or zone have different IDs, so that a change is noticed.
 func TestCalendarsDiffer(t *testing.T) {
 	seen := map[uint64]string{}
 	for _, name := range []string{"UTC", "Europe/Berlin", "America/New_York", "Asia/Beirut"} {

@@ -13,15 +13,15 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// A rule whose numbers change is a new limiter on the same store. What is used up stays used up, and no caller waits for longer
-// than the new limit says.
+// A rule whose numbers change is a new limiter on the same store. Usage is kept, and no caller waits longer than the
+// new limit requires.
 func TestChangedNumbers(t *testing.T) {
 	month := sluice.Per(5, 30*24*time.Hour)
 	for _, c := range []struct {
 		from, to sluice.Limit
 		spent    int64
 		left     int64
-		full     time.Duration // after the change
+		full     time.Duration // time until the bucket is full after the change
 	}{
 		{sluice.PerMinute(10), sluice.PerDay(10), 10, 0, 24 * time.Hour},
 		{sluice.PerDay(10), sluice.PerMinute(10), 10, 0, time.Minute},
@@ -52,7 +52,7 @@ func TestChangedNumbers(t *testing.T) {
 	}
 }
 
-// A caller whose plan is upgraded, or taken back, keeps the part of it that is left.
+// A client whose plan is upgraded or downgraded keeps its remaining share of the quota.
 func TestChangedPlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plans := map[string]*sluice.Limit{
@@ -77,7 +77,7 @@ func TestChangedPlan(t *testing.T) {
 	})
 }
 
-// What was reserved before a change is given back after it.
+// Reservations from before a change are refunded after it.
 func TestChangedReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
@@ -94,12 +94,12 @@ func TestChangedReservation(t *testing.T) {
 			t.Fatal(err)
 		}
 		if left := remaining(t, changed, "k"); left != 10 {
-			t.Errorf("%d left after half of what was reserved came back", left)
+			t.Errorf("%d left after half of the reservation was refunded", left)
 		}
 	})
 }
 
-// To tighten a limit hands out nothing: of a bucket that is not larger than before there is never more left than before.
+// Tightening a limit grants nothing: a bucket that is not larger than before never has more remaining than before.
 func TestTightenedHandsOutNothing(t *testing.T) {
 	windows := []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -111,7 +111,7 @@ func TestTightenedHandsOutNothing(t *testing.T) {
 		from, to := draw("from"), draw("to")
 		to.Burst = min(to.Burst, from.Burst)
 		if private.ParamsOf(sluice.Must(from.Build())).Shape() == private.ParamsOf(sluice.Must(to.Build())).Shape() {
-			return // one pair in 98, whose change goes unnoticed
+			return // 1 pair in 98 has equal shapes, whose change is not noticed
 		}
 		now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 		store := sluice.Must(memstore.Open(memstore.Config{MaxBytes: 1 << 20, Now: func() time.Time { return now }}))

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Decide applies several takes at once, all or nothing: if one is denied, none is charged but those of ChargeDenied
-// rules. Takes of shadow rules never deny: their decisions are reported as Allowed, with ShadowDenied set where the rule
-// would have denied. It fills out[i] for takes[i] and tells whether all were allowed.
+// Decide applies several takes, all or nothing: if one is denied, none is charged except those of ChargeDenied rules. Takes
+// of shadow rules never deny: their decisions are Allowed, with ShadowDenied set if the rule would have denied. Decide
+// sets out[i] for takes[i]; out must be at least as long as takes. It reports whether all takes were allowed.
 func (l *Limiter) Decide(ctx context.Context, takes []Take, out []Decision) (bool, error) {
 	allowed, err := l.decideQuiet(ctx, takes, out)
 	if err == nil && l.opts.events.ofDecisions() {
@@ -17,9 +17,8 @@ func (l *Limiter) Decide(ctx context.Context, takes []Take, out []Decision) (boo
 	return allowed, err
 }
 
-// Takes appends to dst the takes that [Limiter.AllowN] would make, one for each of the limiter's rules, with the limit that
-// [WithLimitFor] chooses for the key. They may be changed before they are passed to [Limiter.Decide] or
-// [Limiter.ReserveTakes].
+// Takes appends to dst the takes that [Limiter.AllowN] would make: one for each of the limiter's rules, with the limit
+// chosen by [WithLimitFor]. They may be changed before they are passed to [Limiter.Decide] or [Limiter.ReserveTakes].
 func (l *Limiter) Takes(ctx context.Context, dst []Take, key string, cost int64) []Take {
 	limit := l.limitForKey(ctx, key)
 	for _, rule := range l.Rules() {
@@ -28,7 +27,7 @@ func (l *Limiter) Takes(ctx context.Context, dst []Take, key string, cost int64)
 	return dst
 }
 
-// apply has the store decide about the takes of rules that are not switched off.
+// apply decides takes: those of suspended rules are allowed, the others are applied to the store.
 func (l *Limiter) apply(ctx context.Context, takes []Take, out []Decision) error {
 	if s := l.suspended.Load(); s != nil {
 		return l.applySuspended(ctx, *s, takes, out)
@@ -36,7 +35,7 @@ func (l *Limiter) apply(ctx context.Context, takes []Take, out []Decision) error
 	return l.applyAll(ctx, takes, out)
 }
 
-// applyAll has the store decide, or the rules' fail modes if it cannot.
+// applyAll applies takes to the store. If the store is unavailable, the rules' fail modes decide.
 func (l *Limiter) applyAll(ctx context.Context, takes []Take, out []Decision) error {
 	if !l.engine.IsRemote() {
 		err := l.store.Apply(ctx, takes, out)
@@ -57,7 +56,7 @@ func (l *Limiter) applyAll(ctx context.Context, takes []Take, out []Decision) er
 	return err
 }
 
-// fail has the rules' fail modes decide.
+// fail decides takes by the rules' fail modes. failed is the store's error.
 func (l *Limiter) fail(ctx context.Context, takes []Take, out []Decision, failed error) error {
 	ops, answers, err := new(decideBuffers).inIntegers(takes)
 	if err == nil {
@@ -79,8 +78,8 @@ func (l *Limiter) failOne(ctx context.Context, t Take, err error) (Decision, err
 	return out[0], nil
 }
 
-// ReportShadowed reports takes of rules in shadow as denied in shadow, without deciding them: the request lacks what they
-// count by, or that cannot be read. See package rules.
+// ReportShadowed reports takes of shadow rules to [Events] as shadow-denied without deciding them. It is for requests
+// that lack an attribute that the rule counts by, or whose attribute cannot be read. See package rules.
 func (l *Limiter) ReportShadowed(ctx context.Context, takes []Take) {
 	if l == nil || !l.opts.events.ofDecisions() {
 		return
@@ -90,18 +89,19 @@ func (l *Limiter) ReportShadowed(ctx context.Context, takes []Take) {
 	}
 }
 
-// decideQuiet is [Limiter.Decide] for callers that ask again until they are allowed. It does not report the decisions to
-// [Events], because a request that had to wait would be counted as denied many times; reportDecisions reports the last.
+// decideQuiet is [Limiter.Decide] for callers that retry until they are allowed. It does not report to [Events],
+// because a delayed request would be counted as denied many times. The caller reports the last decision with
+// reportDecisions.
 func (l *Limiter) decideQuiet(ctx context.Context, takes []Take, out []Decision) (bool, error) {
 	if err := l.validate(); err != nil {
 		return false, err
 	}
 	if len(out) < len(takes) {
-		return false, fmt.Errorf("%w: %d takes but room for %d decisions", ErrInvalid, len(takes), len(out))
+		return false, fmt.Errorf("%w: decide: %d takes but only %d decisions: out must be at least as long as takes", ErrInvalid, len(takes), len(out))
 	}
 	for i := range takes {
 		if takes[i].Rule == nil {
-			return false, fmt.Errorf("%w: take %d has no rule", ErrInvalid, i)
+			return false, fmt.Errorf("%w: decide: take %d has no rule", ErrInvalid, i)
 		}
 	}
 	out = out[:len(takes)]
@@ -111,7 +111,8 @@ func (l *Limiter) decideQuiet(ctx context.Context, takes []Take, out []Decision)
 	return allowShadowed(takes, out), nil
 }
 
-// allowShadowed has takes of shadow rules be allowed, names each decision's rule, and reports whether all that cost something are.
+// allowShadowed allows the takes of shadow rules and sets each decision's Rule. It reports whether all takes with a
+// cost are allowed.
 func allowShadowed(takes []Take, out []Decision) bool {
 	allowed := true
 	for i := range takes {
@@ -125,7 +126,7 @@ func allowShadowed(takes []Take, out []Decision) bool {
 	return allowed
 }
 
-// reportDecisions tells [Events] of decisions by decideQuiet, or by the caller itself.
+// reportDecisions calls [Events] for decisions made with decideQuiet, or by the caller itself.
 func (l *Limiter) reportDecisions(ctx context.Context, takes []Take, out []Decision) {
 	if l == nil {
 		return
@@ -137,7 +138,7 @@ func (l *Limiter) reportDecisions(ctx context.Context, takes []Take, out []Decis
 	}
 }
 
-// ofDecisions reports whether an event of decisions is set.
+// ofDecisions reports whether OnDecision or OnDenial is set.
 func (e *Events) ofDecisions() bool { return e.OnDecision != nil || e.OnDenial != nil }
 
 func (e *Events) report(ctx context.Context, t Take, d Decision) {
@@ -149,24 +150,25 @@ func (e *Events) report(ctx context.Context, t Take, d Decision) {
 	}
 }
 
-// validate returns an error for a limiter that was not made by [New] or [NewWithRules].
+// validate returns an error if the limiter was not created by [New] or [NewWithRules].
 func (l *Limiter) validate() error {
 	switch {
 	case l == nil:
-		return fmt.Errorf("%w: the limiter is nil: check the error of New or NewWithRules", ErrInvalid)
+		return fmt.Errorf("%w: limiter is nil: check the error of New or NewWithRules", ErrInvalid)
 	case l.store == nil:
-		return fmt.Errorf("%w: the limiter has no store: make it with New or NewWithRules", ErrInvalid)
+		return fmt.Errorf("%w: limiter has no store: create it with New or NewWithRules", ErrInvalid)
 	}
 	return nil
 }
 
-// validateRules is validate for methods that apply the limiter's own rules; instead names the method for callers that have none.
+// validateRules is validate for methods that apply the limiter's own rules. The error of a limiter without rules
+// recommends the method named by instead.
 func (l *Limiter) validateRules(instead string) error {
 	if err := l.validate(); err != nil {
 		return err
 	}
 	if len(l.rules) == 0 {
-		return fmt.Errorf("%w: this limiter has no rules: use %s", ErrInvalid, instead)
+		return fmt.Errorf("%w: limiter has no rules: use %s", ErrInvalid, instead)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package sluice limits how much of something may happen in how long.
+// Package sluice is a rate limiter for one process or many.
 //
 //	limiter, err := sluice.New(memstore.New(), "api", sluice.PerMinute(100))
 //	…
@@ -7,19 +7,17 @@
 //		fmt.Println("try again in", d.RetryAfter)
 //	}
 //
-// A [Limit] is the numbers: so much per window, and by which [Algorithm]. A [Rule] gives a limit a name and says what
-// happens when things go wrong. A [Limiter] applies rules to keys through a [Store], which keeps the counts: package
-// memstore in this process, others in servers that many processes share. A bucket is named by the rule's name and the
-// key together.
+// A [Limit] is a count per window and an [Algorithm]. A [Rule] is a named limit with an [Accuracy] and a [FailMode]. A
+// [Limiter] applies rules to keys and keeps one bucket per rule name and key in a [Store]: in memory (package memstore) or
+// on a server.
 //
-// PerMinute(100) is a token bucket that holds 100 and is refilled continuously: a caller who has been idle may spend
-// 100 at once, and so up to 200 in the first minute. If that is not what you mean, choose another algorithm, or a
-// smaller burst: docs/algorithms.md compares them.
+// PerMinute(100) is a token bucket of 100 tokens that is refilled continuously: after an idle period a client may use
+// 100 at once, and so up to 200 in the first minute. docs/algorithms.md compares it with the other algorithms.
 //
-// A denial is not an error, nor is a store that cannot be reached: then the rule's [FailMode] decides, [Decision.Source]
-// says so, and [Events.OnStoreError] gets the error. An error of Allow or Decide wraps [ErrInvalid] if the call makes no
-// sense, and nothing was counted; else ctx has ended, and the takes may have been counted. Reset, Block, ListBuckets and
+// A denial is not an error. Nor is an unavailable store: the rule's [FailMode] decides, [Decision.Source] records it,
+// and [Events.OnStoreError] receives the error. Allow and Decide return an error only if the call is invalid
+// ([ErrInvalid], nothing is charged) or ctx is done (the takes may have been charged). Reset, Block, ListBuckets and
 // Settle have no fail mode: their errors wrap [ErrUnavailable] while the store is unavailable.
 //
-// In tests, memstore follows the virtual clock of testing/synctest: see examples/virtual-clock.
+// Tests can use the clock of testing/synctest: see examples/virtual-clock.
 package sluice

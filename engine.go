@@ -12,24 +12,24 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// The two are equal, or one of these is negative and does not compile.
+// These constants are negative, and do not compile, unless both MaxCost are equal.
 const (
 	_ uint = MaxCost - group.MaxCost
 	_ uint = group.MaxCost - MaxCost
 )
 
-// decideBuffers are what a decision needs besides the caller's own.
+// decideBuffers are the reusable buffers of one decision.
 type decideBuffers struct {
-	takes []Take // with the limiter's rules set and, between calls, nothing else but a cost
+	takes []Take // of the limiter's rules; between calls only Rule and Cost are set
 	out   []Decision
 
 	ops     []group.Op
 	answers []group.Answer
 
-	own []group.Op // of the limiter's rules, for a store that asks servers; between calls only keys and costs change
+	own []group.Op // ops of the limiter's rules, for a RemoteStore; only keys and costs change between calls
 }
 
-// newBuffers makes buffers for a decision about the limiter's rules.
+// newBuffers returns buffers for a decision about the limiter's rules.
 func (l *Limiter) newBuffers() any {
 	b := &decideBuffers{takes: make([]Take, len(l.rules)), out: make([]Decision, len(l.rules))}
 	for i, r := range l.rules {
@@ -37,7 +37,7 @@ func (l *Limiter) newBuffers() any {
 	}
 	if l.engine.IsRemote() && len(l.rules) > 1 {
 		b.own, b.answers = make([]group.Op, len(l.rules)), make([]group.Answer, len(l.rules))
-		b.ops = make([]group.Op, len(l.rules)) // as long as the answers
+		b.ops = make([]group.Op, len(l.rules)) // inIntegers requires the same capacity as answers
 		for i, r := range l.rules {
 			b.own[i] = r.inIntegers().Op(r.Limit.params, "", "", 1)
 		}
@@ -45,7 +45,7 @@ func (l *Limiter) newBuffers() any {
 	return b
 }
 
-// inIntegers says takes in integers.
+// inIntegers converts takes to ops. The results are valid until the next call.
 func (b *decideBuffers) inIntegers(takes []Take) (ops []group.Op, answers []group.Answer, err error) {
 	if cap(b.ops) < len(takes) {
 		b.ops, b.answers = make([]group.Op, len(takes)), make([]group.Answer, len(takes))
@@ -59,15 +59,15 @@ func (b *decideBuffers) inIntegers(takes []Take) (ops []group.Op, answers []grou
 	return ops, answers, nil
 }
 
-// clear lets go of the keys of so many takes.
+// clear releases the keys of the first n ops, so that a pooled buffer does not retain them.
 func (b *decideBuffers) clear(n int) {
 	for i := range b.ops[:min(n, len(b.ops))] {
 		b.ops[i].Key, b.ops[i].HashTag = "", ""
 	}
 }
 
-// op checks the take and says it in integers. It writes them where they are wanted: returned through two calls they would
-// be copied twice.
+// op validates the take and converts it to op. It writes to op instead of returning it, because returning it through
+// two calls copies it twice.
 func (t *Take) op(op *group.Op) error {
 	if t.Rule == nil || t.Rule.info == nil {
 		return group.ErrRule
@@ -82,7 +82,7 @@ func (t *Take) op(op *group.Op) error {
 	return op.Validate(t.MaxDelay)
 }
 
-// inIntegers is the rule as the layers below know it. A rule that was copied, and perhaps changed, is another.
+// inIntegers returns the rule for the internal packages. A copied rule, which may have been changed, gets a new one.
 func (r *Rule) inIntegers() *group.Rule {
 	if r.info == nil || r.info.Public == r {
 		return r.info
@@ -93,7 +93,7 @@ func (r *Rule) inIntegers() *group.Rule {
 	}
 }
 
-// silenced is the rule in shadow: it denies no request, and has the same counts.
+// silenced returns the rule in shadow mode: it denies no request, and shares the buckets of r.
 func (r *Rule) silenced() *Rule {
 	quiet := *r
 	quiet.Shadow = true
@@ -101,14 +101,14 @@ func (r *Rule) silenced() *Rule {
 	return &quiet
 }
 
-// inWords says answers in the words of decisions.
+// inWords converts answers to decisions.
 func inWords(answers []group.Answer, out []Decision) {
 	for i := range answers {
 		out[i].set(&answers[i])
 	}
 }
 
-// set makes the decision say what the answer does.
+// set sets the decision to the answer.
 func (d *Decision) set(a *group.Answer) {
 	d.Allowed, d.ExceedsLimit, d.Blocked, d.ShadowDenied, d.Source = a.Allowed, a.Never, a.Blocked, false, Source(a.Source)
 	d.Limit, d.Granted, d.Remaining, d.Receipt = a.Limit, a.Granted, a.Remaining, a.At
@@ -123,14 +123,15 @@ func answerOf(d *Decision) group.Answer {
 	}
 }
 
-// adapter has the engine ask a store.
+// adapter lets the engine call a Store with takes.
 type adapter struct {
 	store   Store
-	remote  RemoteStore // the store again, if it is one
+	remote  RemoteStore // store, if it is a RemoteStore
 	buffers sync.Pool
 }
 
-// newAdapter returns how the engine asks a store: in integers if it is of this repository and asks servers, else in takes.
+// newAdapter returns the engine's interface to a store. Remote stores of this repository are called with ops, others
+// with takes.
 func newAdapter(s Store) remote.Store {
 	r, _ := s.(RemoteStore)
 	var asked remote.Store
@@ -147,7 +148,7 @@ func newAdapter(s Store) remote.Store {
 	return asked
 }
 
-// integers asks a store in integers.
+// integers calls a store with ops.
 type integers struct {
 	engine private.Engine
 	remote RemoteStore
@@ -161,7 +162,7 @@ func (s integers) Apply(ctx context.Context, ops []group.Op, out []group.Answer)
 	return s.engine.ApplyOps(ctx, ops, out)
 }
 
-// arrivals is for stores that have [Arrivals].
+// arrivals adds Patience for stores that implement [Arrivals].
 type arrivals struct {
 	remote.Store
 	store Arrivals
@@ -203,12 +204,12 @@ func (a *adapter) Apply(ctx context.Context, ops []group.Op, out []group.Answer)
 			out[i] = answerOf(&decisions[i])
 		}
 		clear(takes)
-		a.buffers.Put(b) // else the store may still look at them
+		a.buffers.Put(b) // not after an error, because the store may still use them
 	}
 	return err
 }
 
-// takeOf is the take that an op was made of, or that the engine made up.
+// takeOf returns the take that an op was converted from, or an equivalent take for an op of the engine.
 func takeOf(op *group.Op) Take {
 	r := &op.Request
 	t := Take{
@@ -225,7 +226,7 @@ func takeOf(op *group.Op) Take {
 		return t
 	}
 	limit := op.Params.Owner.(*Limit)
-	if limit.params != op.Params { // a part of it
+	if limit.params != op.Params { // op.Params is a part of the limit
 		part := *limit
 		part.Count, part.Burst, part.SoftExcess, part.params = op.Params.Count, op.Params.Burst, op.Params.SoftExcess, op.Params
 		limit = &part

@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// Reservations are decided and settled by the store, which has the marks, beside takes that are decided here.
+// Reservations are decided and settled by the store, which has the marks. Other takes are decided from the estimate.
 func TestEventualIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limit := range eventualLimits {
@@ -34,7 +34,7 @@ func TestEventualIsSettled(t *testing.T) {
 				}
 				pause(7 * time.Millisecond)
 			}
-			want := int64(1000 - 100 - 33*10) // and the last is settled at 0
+			want := int64(1000 - 100 - 33*10) // the last reservation is settled at 0
 			pause(time.Second)
 			if left := stored(t, s, l, "k"); here < 90 || left < want-1 || left > want {
 				t.Errorf("%v: %d left, want %d; %d answered here", limit, left, want, here)
@@ -43,12 +43,12 @@ func TestEventualIsSettled(t *testing.T) {
 	})
 }
 
-// The only process of a store adds no takes of others to its estimate, though the store was changed by its own settlements since it was
-// last asked, however little time has passed since.
+// The only instance of a store extrapolates no usage of others, even though its own settlements have changed the store
+// since the last sync, however recent that was.
 func TestEventualSettlesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 10_000
-		for range 10 { // so that reports come at all points between two settlements
+		for range 10 { // so that syncs happen at all points between two settlements
 			pause(time.Hour - time.Duration(time.Now().UnixNano())%time.Hour)
 			l := eventualNodes(t, newFar(), sluice.PerHour(limit).WithAlgorithm(sluice.FixedWindow), sluice.FailClosed, 1)[0]
 			for left := int64(limit - 1); left > limit-2400; left -= 6 {
@@ -64,7 +64,7 @@ func TestEventualSettlesAlone(t *testing.T) {
 	})
 }
 
-// Wait, AllowUpTo and costs do what they do at the store.
+// Wait, AllowUpTo and costs work as at the store.
 func TestEventualVerbs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -99,7 +99,7 @@ func TestEventualVerbs(t *testing.T) {
 	})
 }
 
-// An operator's reset and block are known here at once and elsewhere after an exchange.
+// Resets and blocks take effect in their own instance at once, and in others after a sync.
 func TestEventualResetAndBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limit := range eventualLimits {
@@ -144,7 +144,7 @@ func TestEventualResetAndBlock(t *testing.T) {
 	})
 }
 
-// In a call with rules of all accuracies a denial leaves everything as it was, but for rules that charge denials.
+// In a call with rules of all accuracies, a denial changes nothing except for ChargeDenied rules.
 func TestEventualAmongOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -193,7 +193,7 @@ func TestEventualAmongOthers(t *testing.T) {
 	})
 }
 
-// A store in the process decides all itself.
+// A store in the process makes all decisions itself.
 func TestEventualInOneProcess(t *testing.T) {
 	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(5), Accuracy: sluice.AccuracyEventual})
 	l := sluice.Must(sluice.NewWithRules(memstore.New(), []*sluice.Rule{rule}))
@@ -214,7 +214,7 @@ func TestEventualInOneProcess(t *testing.T) {
 	}
 }
 
-// A decision that is made here allocates nothing.
+// A decision from the estimate allocates nothing.
 func TestEventualAllocatesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limit := range eventualLimits {
@@ -227,7 +227,7 @@ func TestEventualAllocatesNothing(t *testing.T) {
 	})
 }
 
-// Whatever comes when, all processes together stay within the bound, and the store counts what they admitted.
+// For any traffic, all instances together stay within the bound, and the store counts all that they admitted.
 func TestEventualBound(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		limit := rapid.SampledFrom([]sluice.Limit{
@@ -235,7 +235,7 @@ func TestEventualBound(t *testing.T) {
 		}).Draw(r, "limit")
 		n := rapid.IntRange(1, 5).Draw(r, "processes")
 		seed := rapid.Uint64().Draw(r, "seed")
-		delay := time.Duration(rapid.IntRange(0, 4_900).Draw(r, "delay")) * time.Microsecond // a take, of which a report has two
+		delay := time.Duration(rapid.IntRange(0, 4_900).Draw(r, "delay")) * time.Microsecond // of a take; a sync has two
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
 			s.disturb(after(delay))
@@ -245,7 +245,7 @@ func TestEventualBound(t *testing.T) {
 	})
 }
 
-// checkBound offers bursts and lulls and looks at each window or, of a bucket, at each interval.
+// checkBound offers bursts and pauses, and checks each window or, for a bucket, each interval.
 func checkBound(t *testing.T, r *rapid.T, all []*sluice.Limiter, limit sluice.Limit, seed uint64) {
 	toNextSecond()
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -263,7 +263,7 @@ func checkBound(t *testing.T, r *rapid.T, all []*sluice.Limiter, limit sluice.Li
 			pause(time.Duration(random.Int64N(int64(4 * time.Millisecond))))
 		}
 	}
-	offered := 0 // the most in any time as long as the staleness
+	offered := 0 // maximum in any interval of MaxStaleness
 	for from, to := 0, 0; to < len(asked); to++ {
 		for asked[to]-asked[from] > staleness {
 			from++

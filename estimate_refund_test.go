@@ -9,8 +9,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/private"
 )
 
-// What is charged and refunded at once leaves nothing charged, however often and under whichever accuracy: neither in the
-// decisions nor at the store. So do calls that another rule denies.
+// A charge followed by its refund leaves nothing charged, however often and under every accuracy, neither in decisions
+// nor at the store. The same holds for calls that another rule denies.
 func TestRefundsAddUp(t *testing.T) {
 	for name, accuracy := range map[string]sluice.Accuracy{"exact": sluice.AccuracyExact, "eventual": sluice.AccuracyEventual} {
 		for _, algorithm := range []sluice.Algorithm{sluice.TokenBucket, sluice.LeakyBucket, sluice.FixedWindow, sluice.SlidingWindowCounter} {

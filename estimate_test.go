@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// stored is what the store has left of a key.
+// stored returns the remaining quota of a key at the store.
 func stored(t *testing.T, s *farStore, l *sluice.Limiter, key string) int64 {
 	t.Helper()
 	out := make([]sluice.Decision, 1)
@@ -38,7 +38,7 @@ var eventualLimits = []sluice.Limit{
 	sluice.Per(1000, 1000*time.Hour).WithAlgorithm(sluice.LeakyBucket),
 }
 
-// After a quiet moment all processes and the store agree, and the sum is what was admitted.
+// After a pause, all instances and the store agree, and the total is the admitted usage.
 func TestEventualAgrees(t *testing.T) {
 	for _, limit := range eventualLimits {
 		synctest.Test(t, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestEventualAgrees(t *testing.T) {
 			all := eventualNodes(t, s, limit, sluice.FailClosed, 4)
 			got := offer(t, all, 300, time.Second)
 			here := 0
-			for range 10 { // so that the views are kept until all have heard of all
+			for range 10 { // so that the estimates live until every instance has synced
 				pause(40 * time.Millisecond)
 				for _, l := range all {
 					if mustPeek(t, l, "hot").Source == sluice.SourceEventual {
@@ -60,7 +60,7 @@ func TestEventualAgrees(t *testing.T) {
 				t.Errorf("%v: the store has %d left, want %d", limit, n, left)
 			}
 			for i, l := range all {
-				// What others may have spent is still guessed; it fades.
+				// The extrapolation of other instances' usage is still decreasing.
 				if d := mustPeek(t, l, "hot"); d.Remaining > left || d.Remaining < left-10 {
 					t.Errorf("%v: process %d believes that %d are left, want %d: %+v", limit, i, d.Remaining, left, d)
 				}
@@ -72,8 +72,8 @@ func TestEventualAgrees(t *testing.T) {
 	}
 }
 
-// A process that is alone is exact, also about what is spent while the store is being told. What it reports after a window
-// has ended is charged to the next one: at most what it spends between two reports.
+// A single instance is exact, also for usage during a sync. Usage that it reports after a window has ended is charged
+// to the next window: at most the usage between two syncs.
 func TestEventualAlone(t *testing.T) {
 	for _, limit := range []sluice.Limit{
 		sluice.PerSecond(1000).WithAlgorithm(sluice.FixedWindow), {Count: 1000, Window: time.Second, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstRequest},
@@ -84,8 +84,8 @@ func TestEventualAlone(t *testing.T) {
 			l := eventualNodes(t, s, limit, sluice.FailClosed, 1)[0]
 			toNextSecond()
 			pause(5 * time.Millisecond)
-			// A report takes 4 ms and is made at most 115 ms after the one before. What it says after a window has ended
-			// is charged to the next window.
+			// A sync takes 4 ms and starts at most 115 ms after the previous one. Usage reported after a window has
+			// ended is charged to the next window.
 			const late = 3 * (119/7 + 2)
 			left, charged := int64(1000), true
 			for start := time.Now(); time.Since(start) < 2900*time.Millisecond; pause(7 * time.Millisecond) {
@@ -94,7 +94,7 @@ func TestEventualAlone(t *testing.T) {
 					left, charged = 1000, false // the next window
 				}
 				left -= 3
-				if d.Remaining < left && left > 1000-late && !charged { // what is reported late comes once in a window
+				if d.Remaining < left && left > 1000-late && !charged { // late reports occur at most once per window
 					left, charged = max(d.Remaining, left-late), true
 				}
 				if d.Remaining != left {
@@ -111,7 +111,7 @@ func TestEventualAlone(t *testing.T) {
 	}
 }
 
-// A rule that charges denials tells the store of them.
+// Denials under a ChargeDenied rule are reported to the store.
 func TestEventualChargesDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -129,7 +129,7 @@ func TestEventualChargesDenials(t *testing.T) {
 	})
 }
 
-// One busy key costs a few calls a second, however much is asked for, and a rare one no more than with AccuracyExact.
+// A busy key costs a few calls per second, whatever its traffic, and a rare key no more than with AccuracyExact.
 func TestEventualCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -155,11 +155,11 @@ func TestEventualCalls(t *testing.T) {
 		if n := s.calls.Load(); n != 20 {
 			t.Errorf("20 takes of a rare key cost %d calls", n)
 		}
-		synctest.Wait() // the exchange has come to rest, else the bubble would not end
+		synctest.Wait() // until syncing stops, otherwise the bubble would not end
 	})
 }
 
-// A process that dies takes with it only what it had not reported.
+// A crashed instance loses only its unreported usage.
 func TestEventualCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -189,14 +189,14 @@ func TestEventualCrash(t *testing.T) {
 			}
 			pause(time.Millisecond)
 		}
-		if admitted > known || admitted < known-200 { // the dead one is believed to go on for a while
+		if admitted > known || admitted < known-200 { // the crashed instance's usage is extrapolated for a while
 			t.Errorf("the other admitted %d of %d left", admitted, known)
 		}
 	})
 }
 
-// While the store is away a process goes on for a moment and then by its fail mode, and reports what it spent when the
-// store is back: once, though its report may have arrived the first time.
+// While the store is unavailable, an instance decides from its estimate for a moment and then by its fail mode. On
+// recovery it reports its usage once, even though its first report may have arrived.
 func TestEventualStoreAway(t *testing.T) {
 	for mode, want := range map[sluice.FailMode]sluice.Source{
 		sluice.FailLocal: sluice.SourceFailLocal, sluice.FailOpen: sluice.SourceFailOpen, sluice.FailClosed: sluice.SourceFailClosed,
@@ -231,7 +231,7 @@ func TestEventualStoreAway(t *testing.T) {
 				away.Store(true)
 				during, local := spend(400)
 				if during < 4*60 || during > 4*130 {
-					t.Errorf("%d were admitted here while the store was away for 2 s, want those of half a second", during)
+					t.Errorf("%d were admitted while the store was unavailable for 2 s, want the traffic of 0.5 s", during)
 				}
 				if sum := before + during + local; mode == sluice.FailLocal && (sum > 1000 || local == 0) {
 					t.Errorf("%v: %d were admitted of 1000, %d of them locally", limit, sum, local)
@@ -250,7 +250,7 @@ func TestEventualStoreAway(t *testing.T) {
 	}
 }
 
-// A report whose answer is lost is told again: counted at most twice, never lost.
+// A report whose reply is lost is sent again: counted at most twice, never lost.
 func TestEventualLostAnswers(t *testing.T) {
 	for _, limit := range eventualLimits {
 		synctest.Test(t, func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestEventualLostAnswers(t *testing.T) {
 	}
 }
 
-// What a process spent is reported when its limiter is closed, and decided by the store from then on.
+// Closing a limiter reports its usage; from then on the store decides.
 func TestEventualClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limit := range eventualLimits {

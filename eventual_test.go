@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// eventualNodes are processes that share a store and count for themselves.
+// eventualNodes returns instances that share a store with AccuracyEventual.
 func eventualNodes(t *testing.T, s *farStore, limit sluice.Limit, mode sluice.FailMode, n int, opts ...sluice.Option) []*sluice.Limiter {
 	t.Helper()
 	var nodes []*sluice.Limiter
@@ -29,15 +29,15 @@ func eventualNodes(t *testing.T, s *farStore, limit sluice.Limit, mode sluice.Fa
 	return nodes
 }
 
-// load is what was offered to all nodes together, in order of time.
+// load is the load offered to all instances together, in order of time.
 type load struct {
 	mu       sync.Mutex
-	at       []time.Duration // since the epoch, of what was admitted
+	at       []time.Duration // times of admitted requests since the epoch
 	offered  int64
 	degraded int64
 }
 
-// offer has each node ask for the key at random moments, all together rate times a second, until the time has passed.
+// offer sends requests for the key to each instance at random times, in total rate per second, for d.
 func offer(t *testing.T, nodes []*sluice.Limiter, rate float64, d time.Duration) *load {
 	t.Helper()
 	all := &load{}
@@ -65,7 +65,7 @@ func offer(t *testing.T, nodes []*sluice.Limiter, rate float64, d time.Duration)
 	return all
 }
 
-// windows counts what was admitted in each window.
+// windows returns the admitted requests per window.
 func (a *load) windows(window time.Duration) map[time.Duration]int64 {
 	counts := make(map[time.Duration]int64)
 	for _, at := range a.at {
@@ -74,7 +74,7 @@ func (a *load) windows(window time.Duration) map[time.Duration]int64 {
 	return counts
 }
 
-// burst is the most that was admitted in any interval beyond rate × its length.
+// burst returns the maximum over all intervals of admitted requests − rate × length.
 func (a *load) burst(rate float64) float64 {
 	worst, level, last := 0.0, 0.0, time.Duration(0)
 	for _, at := range a.at {
@@ -87,8 +87,8 @@ func (a *load) burst(rate float64) float64 {
 
 func toNextSecond() { pause(time.Second - time.Duration(time.Now().UnixNano())%time.Second) }
 
-// Eight processes never admit more in a window than the limit and what is offered until all know of it, and hardly more
-// than the limit while they foresee what others will spend.
+// Eight instances never admit more in a window than limit + offered load within MaxStaleness, and hardly more than the
+// limit if they extrapolate the usage of others.
 func TestEventualWindows(t *testing.T) {
 	const limit, windows, nodes = 400, 6, 8
 	staleness := sluice.MaxStaleness(sluice.DefaultStoreTimeout).Seconds()
@@ -117,7 +117,7 @@ func TestEventualWindows(t *testing.T) {
 					bound := limit + times*limit*staleness
 					t.Logf("%v %v× foresight %v: mean excess %.1f%%, worst window %d, bound %.0f, %d offered, %d calls",
 						of, times, i == 0, 100*mean[i], worst, bound, got.offered, s.calls.Load())
-					if of.Align == sluice.AlignFirstRequest { // whose windows are elsewhere
+					if of.Align == sluice.AlignFirstRequest { // its windows start elsewhere
 						worst = int64(len(got.at)) / windows
 					}
 					if float64(worst) > bound {
@@ -141,7 +141,7 @@ func TestEventualWindows(t *testing.T) {
 	}
 }
 
-// spent is what the store's bucket is short of being full, debt included.
+// spent returns how far the store's bucket is from full, a negative balance included.
 func spent(t *testing.T, s *farStore, l *sluice.Limiter, rate float64) float64 {
 	t.Helper()
 	out := make([]sluice.Decision, 1)
@@ -151,7 +151,8 @@ func spent(t *testing.T, s *farStore, l *sluice.Limiter, rate float64) float64 {
 	return out[0].ResetAfter.Seconds() * rate
 }
 
-// Eight processes on a bucket admit its rate in the long run, because debt is carried, and no larger burst than the bound.
+// Eight instances on a bucket admit its rate in the long run, because a negative balance carries over, and no larger
+// burst than the bound.
 func TestEventualBuckets(t *testing.T) {
 	const rate, nodes, seconds = 200, 8, 20
 	staleness := sluice.MaxStaleness(sluice.DefaultStoreTimeout).Seconds()
@@ -164,10 +165,10 @@ func TestEventualBuckets(t *testing.T) {
 			s := newFar()
 			s.disturb(after(500 * time.Microsecond))
 			all := eventualNodes(t, s, sluice.PerSecond(rate).WithBurst(test.burst), sluice.FailClosed, nodes, test.opts...)
-			offer(t, all, test.times*rate, 2*time.Second) // the burst is spent
+			offer(t, all, test.times*rate, 2*time.Second) // uses up the burst
 			owed := spent(t, s, all[0], rate)
 			got := offer(t, all, test.times*rate, seconds*time.Second)
-			owed = spent(t, s, all[0], rate) - owed // by which it would go on less or more
+			owed = spent(t, s, all[0], rate) - owed // change of usage at the store, which later takes would make up for
 			long := (float64(len(got.at)) - owed) / (rate * seconds)
 			worst, bound := got.burst(rate), float64(test.burst)+test.times*rate*staleness
 			t.Logf("burst %d, %v×: %.3f of the rate, worst burst %.0f, bound %.0f, %d calls",

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// Limits are built by functions and refined by methods.
+// Functions create limits, and methods refine them.
 func ExampleLimit() {
 	utc := time.UTC
 	for _, limit := range []sluice.Limit{
@@ -35,7 +35,7 @@ func ExampleLimit() {
 	// 300/3h: at most 300 at once
 	// 1/min: at most 1 at once
 	// 10000/calendar month in UTC fixed_window: at most 10000 at once
-	// 5 concurrent lease 1min: at most 5 at once
+	// 5 concurrent ttl 1min: at most 5 at once
 	// 0.5 a second
 }
 
@@ -59,7 +59,7 @@ func ExampleLimit_WithInitial() {
 	// true 9
 }
 
-// Build checks a limit that is chosen for each call, once.
+// Build validates a limit once that is then chosen for each call.
 func ExampleLimit_Build() {
 	_, err := sluice.PerSecond(0).WithBurst(-1).Build()
 	fmt.Println(err)
@@ -74,7 +74,7 @@ func ExampleNew() {
 	// Output: rule "api": sluice: limit: Count: is zero: use a count of at least 1, or WithAlgorithm(FixedWindow) to deny everything
 }
 
-// Ten a second and a thousand a day.
+// A limit of 10 per second and 1,000 per day.
 func ExampleNewWithRules() {
 	limiter, err := sluice.NewWithRules(memstore.New(), []*sluice.Rule{
 		sluice.Must(sluice.NewRule(sluice.Rule{Name: "burst", Limit: sluice.PerSecond(10)})),
@@ -93,7 +93,7 @@ func ExampleNewWithRules() {
 	// false by burst 10/s
 }
 
-// What a limiter may be told when it is made.
+// All options of a limiter.
 func ExampleOption() {
 	ctx := context.Background()
 	gold := sluice.Must(sluice.PerMinute(5).Build())
@@ -107,8 +107,8 @@ func ExampleOption() {
 		sluice.WithEvents(sluice.Events{OnDenial: func(_ context.Context, t sluice.Take, _ sluice.Decision) {
 			fmt.Println("denied:", t.Key)
 		}}),
-		sluice.WithStoreTimeout(20*time.Millisecond),  // of a store that asks servers
-		sluice.WithInstances(func() int { return 3 }), // that share it
+		sluice.WithStoreTimeout(20*time.Millisecond),  // timeout of a RemoteStore
+		sluice.WithInstances(func() int { return 3 }), // number of instances sharing the store
 	)
 	if err != nil {
 		fmt.Println(err)
@@ -127,7 +127,7 @@ func ExampleMaxStaleness() {
 	// Output: 250ms
 }
 
-// A decision says by whom it was made.
+// Degraded reports whether the store did not make the decision.
 func ExampleSource_Degraded() {
 	for _, s := range []sluice.Source{sluice.SourceStore, sluice.SourceLease, sluice.SourceFailLocal} {
 		fmt.Println(s, s.Degraded())
@@ -138,14 +138,14 @@ func ExampleSource_Degraded() {
 	// local true
 }
 
-// A rule gives a limit a name, and says what happens while the store cannot answer.
+// A rule is a named limit with a fail mode for an unavailable store.
 func ExampleNewRule() {
 	_, err := sluice.NewRule(sluice.Rule{Limit: sluice.PerMinute(10), OnFailure: sluice.FailOpen})
 	fmt.Println(err)
-	// Output: sluice: rule: Name is empty: name what is limited, such as "api" or "logins-per-ip"
+	// Output: sluice: rule: Name is empty: use a name such as "api" or "logins-per-ip"
 }
 
-// Limits that are written in code are right, or a bug.
+// An invalid limit in code is a bug.
 func ExampleMust() {
 	limit := sluice.Must(sluice.ParseLimit("10/s"))
 	fmt.Println(limit)

@@ -18,7 +18,7 @@ func ExampleLimiter_Blocked() {
 	// Output: 1h0m0s
 }
 
-// Operators name buckets by a rule and a key, whatever limiter they are counted by.
+// Operators identify buckets by rule and key, whichever limiter counts them.
 func ExampleLimiter_BlockBuckets() {
 	ctx := context.Background()
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "api", Limit: sluice.PerMinute(100)}))
@@ -35,7 +35,7 @@ func ExampleLimiter_BlockBuckets() {
 	// 0s
 }
 
-// A take tells where it is counted.
+// Bucket identifies the bucket of a take.
 func ExampleTake_Bucket() {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "api", Limit: sluice.PerMinute(100)}))
 	gold := sluice.Must(sluice.PerMinute(1000).Build())
@@ -45,7 +45,7 @@ func ExampleTake_Bucket() {
 	// Output: api ada 1000/min
 }
 
-// The store in memory keeps hashes of keys, and the keys as well if it is asked to.
+// Package memstore keeps hashes of keys and, if configured, also the keys.
 func ExampleLimiter_ListBuckets() {
 	ctx := context.Background()
 	store := sluice.Must(memstore.Open(memstore.Config{KeepKeys: true}))
@@ -61,7 +61,7 @@ func ExampleLimiter_ListBuckets() {
 	// <nil>
 }
 
-// A rule that does harm is switched off until it is mended.
+// A rule that does harm is suspended until it is fixed.
 func ExampleLimiter_Suspend() {
 	ctx := context.Background()
 	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerMinute(1)))
@@ -79,7 +79,7 @@ func ExampleLimiter_Suspend() {
 	// true store []
 }
 
-// A rule in shadow that counts by something a request lacks denies nobody, and is reported.
+// A rule in shadow mode whose attribute is missing in a request denies nothing, and is reported.
 func ExampleLimiter_ReportShadowed() {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "per-user", Limit: sluice.PerMinute(1), Shadow: true}))
 	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil, sluice.WithEvents(sluice.Events{
@@ -91,7 +91,7 @@ func ExampleLimiter_ReportShadowed() {
 	// Output: per-user true true
 }
 
-// All counts of a rule are removed, page by page. A store in memory has one page, and does not know how many it forgets.
+// ResetRules resets all buckets of a rule, page by page. Package memstore has one page and does not count the buckets.
 func ExampleLimiter_ResetRules() {
 	ctx := context.Background()
 	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerMinute(1)))

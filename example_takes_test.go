@@ -24,7 +24,7 @@ func ExampleLimiter_WaitN() {
 	// Output: true
 }
 
-// At most two at a time.
+// At most two requests in flight.
 func ExampleLimiter_Acquire() {
 	ctx := context.Background()
 	limiter := sluice.Must(sluice.New(memstore.New(), "exports", sluice.Concurrent(2)))
@@ -61,7 +61,7 @@ func ExampleLimiter_Decide() {
 	// false tenant 1 of 3/min <nil>
 }
 
-// What a process charged is settled by another, which is told the take, its decision and the actual cost.
+// One process charges, and another settles with the take, its decision and the actual cost.
 func ExampleTake_Settlement() {
 	ctx := context.Background()
 	limiter := sluice.Must(sluice.New(memstore.New(), "tokens", sluice.PerDay(1000)))
@@ -77,7 +77,7 @@ func ExampleTake_Settlement() {
 	// Output: 850
 }
 
-// A request is charged by its estimate and holds a permit while it runs.
+// A request is charged its estimate and holds a permit while it runs.
 func ExampleLimiter_ReserveTakes() {
 	ctx := context.Background()
 	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), []*sluice.Rule{
@@ -92,7 +92,7 @@ func ExampleLimiter_ReserveTakes() {
 	for i, d := range second.Decisions() {
 		fmt.Println(takes[i].Rule.Name, d.Allowed)
 	}
-	_ = first.SettleEach(ctx, []int64{150, 1}) // which releases the permit
+	_ = first.SettleEach(ctx, []int64{150, 1}) // releases the permit
 	_ = second.Retry(ctx)
 	fmt.Println(second.Allowed, second.Permit() != nil)
 	_ = second.Cancel(ctx)

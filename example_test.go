@@ -35,7 +35,7 @@ func ExampleLimiter_Wait() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	fmt.Println(limiter.Wait(ctx, "upstream"))
-	err := limiter.Wait(ctx, "upstream") // room comes too late for this context, which is known at once
+	err := limiter.Wait(ctx, "upstream") // would exceed the deadline of ctx, so it returns at once
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))
 	// Output:
 	// <nil>
@@ -46,7 +46,7 @@ func ExampleLimiter_Reserve() {
 	ctx := context.Background()
 	limiter := sluice.Must(sluice.New(memstore.New(), "tokens", sluice.PerDay(1000)))
 	reservation, _ := limiter.Reserve(ctx, "ada", 400)
-	_ = reservation.Settle(ctx, 150) // 250 are given back
+	_ = reservation.Settle(ctx, 150) // refunds 250
 	d, _ := limiter.Peek(ctx, "ada")
 	fmt.Println(d.Remaining)
 	// Output: 850

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// MaxSettle is for tests of settlements by id.
+// MaxSettle exports maxSettleMemory to tests.
 const MaxSettle = maxSettleMemory
 
-// SettleOnce is for tests of settlements by id.
+// SettleOnce exports settleOnce to tests.
 func (l *Limiter) SettleOnce(ctx context.Context, id string, remember time.Duration, takes []Take) (bool, int64, error) {
 	return l.settleOnce(ctx, id, remember, takes)
 }
 
-// WithoutForesight has a limiter not reckon with what others will spend.
+// WithoutForesight disables the extrapolation of other instances' usage.
 func WithoutForesight() Option { return func(o *options) { o.noExtrapolation = true } }

@@ -12,12 +12,12 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// TestGoingOverAndBack: several processes lose a store and find it again, in any order and however often. What they
-// admit of a window's limit together, at the store and by themselves, is never much more than the limit:
+// TestGoingOverAndBack: several instances lose a store and recover it, in any order and any number of times. Within a
+// window they admit together, at the store and by local fallback:
 //
-//   - one process alone: not one more;
-//   - several that all knew what was left when the store went away: one less than there are processes more;
-//   - several of which some had not asked lately: the limit once more, which is what they cannot know of each other.
+//   - one instance: admitted ≤ limit
+//   - n instances that all saw the remaining quota before the outage: admitted ≤ limit + n − 1
+//   - n instances of which some have no recent state of the key: admitted ≤ 2 × limit
 func TestGoingOverAndBack(t *testing.T) {
 	rounds := 60
 	if os.Getenv("SLUICE_SOAK") != "" {
@@ -26,7 +26,7 @@ func TestGoingOverAndBack(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		nodes   int
-		abreast bool // all ask before the store goes away
+		abreast bool // all instances call the store before the outage
 		more    func(limit, nodes int64) int64
 	}{
 		{"alone", 1, false, func(int64, int64) int64 { return 0 }},
@@ -48,7 +48,7 @@ func TestGoingOverAndBack(t *testing.T) {
 	}
 }
 
-// degrade returns how much was admitted.
+// degrade returns the admitted cost.
 func degrade(t *testing.T, rng *rand.Rand, limit int64, nodes int, abreast bool) (admitted int64) {
 	s := newFar()
 	var away atomic.Bool
@@ -69,10 +69,10 @@ func degrade(t *testing.T, rng *rand.Rand, limit int64, nodes int, abreast bool)
 		if d.Allowed {
 			admitted += cost
 		}
-		synctest.Wait() // for a probe
+		synctest.Wait() // a probe may be running
 	}
-	// level has all processes ask the store again and pay what they owe, so that each knows what is left but for the one
-	// that each after it takes.
+	// level makes all instances call the store and report their unreported usage, so that each sees the remaining quota
+	// except for the 1 that each later instance takes.
 	level := func() {
 		for calm := 0; calm < 10; pause(300 * time.Millisecond) {
 			calm++
@@ -105,7 +105,7 @@ func degrade(t *testing.T, rng *rand.Rand, limit int64, nodes int, abreast bool)
 	return admitted
 }
 
-// A call that is denied charges nothing, whoever decides.
+// A denied call charges nothing, whether the store or a fail mode decides.
 func TestDegradedCallsAreAllOrNothing(t *testing.T) {
 	s := newFar()
 	s.disturb(refuses)
@@ -131,7 +131,7 @@ func TestDegradedCallsAreAllOrNothing(t *testing.T) {
 	}
 }
 
-// The same where only one of a call's servers is away: what the others would be charged is not.
+// The same if only one shard of a call is unavailable: the other shards are not charged.
 func TestDegradedPartsChargeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -146,7 +146,7 @@ func TestDegradedPartsChargeNothing(t *testing.T) {
 		counted := mustRule(t, sluice.Rule{Name: "counted", Limit: sluice.PerHour(100), ChargeDenied: true})
 		l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
 		for range 40 {
-			mustAllow(t, l, "1", 1) // '1' is odd
+			mustAllow(t, l, "1", 1) // "1" is on the odd shard
 		}
 		takes := []sluice.Take{{Rule: rule, Key: "0", Cost: 1}, {Rule: rule, Key: "1", Cost: 1}, {Rule: counted, Key: "2", Cost: 1}}
 		out := make([]sluice.Decision, 3)
@@ -164,7 +164,7 @@ func TestDegradedPartsChargeNothing(t *testing.T) {
 	})
 }
 
-// What a lease would take for later is not taken from what little there is in this process.
+// During local fallback, the prefetched part of a lease is not taken from the instance's share of the quota.
 func TestDegradedLeasesAskForWhatTheyNeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()

@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// brokenStore cannot answer. It stands for a server that is away; no real one is needed to not answer.
+// brokenStore fails every call. It replaces an unavailable server.
 type brokenStore struct{ err error }
 
 func (s brokenStore) Apply(context.Context, []sluice.Take, []sluice.Decision) error { return s.err }
@@ -50,7 +50,7 @@ func TestFailModes(t *testing.T) {
 	}
 }
 
-// A mistake and a caller who left are errors, whatever the fail mode.
+// Invalid calls and cancelled contexts return errors, whatever the fail mode.
 func TestErrorsThatDoNotFailOpen(t *testing.T) {
 	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(2), OnFailure: sluice.FailOpen})
 	wrong := sluice.Must(sluice.NewWithRules(brokenStore{sluice.ErrInvalid}, []*sluice.Rule{rule}))
@@ -68,13 +68,12 @@ func TestErrorsThatDoNotFailOpen(t *testing.T) {
 	}
 }
 
-// A limit that was not charged because another rule denied the request reports what it has, and no part of the charge that it was
-// spared: a peek right after says the same. That is so for rules that count locally while the store is unavailable, by leases and
-// by estimates.
+// A limit that was not charged because another rule denied the request reports its current state without the charge: a
+// peek right after reports the same. That holds for local fallback, leases and estimates.
 func TestUnchargedLimits(t *testing.T) {
 	bucket, window := sluice.PerHour(5), sluice.PerHour(5).WithAlgorithm(sluice.FixedWindow)
 	for name, tt := range map[string]struct {
-		down           bool // the store
+		down           bool // the store is unavailable
 		counted, other sluice.Rule
 	}{
 		"local":         {true, sluice.Rule{Limit: bucket, OnFailure: sluice.FailLocal}, sluice.Rule{Limit: bucket, OnFailure: sluice.FailClosed}},
@@ -102,7 +101,7 @@ func TestUnchargedLimits(t *testing.T) {
 						s.disturb(refuses)
 					} else {
 						decide(sluice.Take{Rule: other, Key: "k", Cost: 5})
-						decide(sluice.Take{Rule: counted, Key: "k", Cost: 1}) // which is then leased, or estimated
+						decide(sluice.Take{Rule: counted, Key: "k", Cost: 1}) // the key is leased or estimated from now on
 						spent++
 					}
 					if spent > 0 && tt.down {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// A process that has not read how many share the store admits 1 for each key and window without the store, and the number
-// that it then reads hands out nothing that was spent.
+// An instance that has not read the number of instances admits 1 per key and window during local fallback. The number,
+// once read, grants nothing that was already used.
 func TestUnknownNumberOfProcesses(t *testing.T) {
 	for _, algorithm := range []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter, sluice.TokenBucket, sluice.LeakyBucket} {
 		synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestUnknownNumberOfProcesses(t *testing.T) {
 	}
 }
 
-// When a process leaves, those that stay have no more than was left.
+// When an instance leaves, the remaining ones do not get more than the remaining quota.
 func TestFewerProcesses(t *testing.T) {
 	for _, algorithm := range []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter, sluice.TokenBucket, sluice.LeakyBucket} {
 		synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// busyUntilBoundary asks for a key every millisecond up to the end of a window.
+// busyUntilBoundary requests a key every millisecond until the end of a window.
 func busyUntilBoundary(t *testing.T, l *sluice.Limiter) {
 	t.Helper()
 	toNextSecond()
@@ -22,7 +22,7 @@ func busyUntilBoundary(t *testing.T, l *sluice.Limiter) {
 	toNextSecond()
 }
 
-// The first callers of a window find a lease that was taken beside them, and ask the store nothing.
+// The first callers of a window use a lease that was prefetched in the background, and do not call the store.
 func TestLeaseOfTheNextWindow(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Millisecond, 4 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestLeaseOfTheNextWindow(t *testing.T) {
 			pause(100 * time.Microsecond)
 			calls := s.calls.Load()
 			var all sync.WaitGroup
-			for range 20 { // while it is being taken they wait for it
+			for range 20 { // callers wait for the prefetch to end
 				all.Go(func() {
 					start := time.Now()
 					if d := mustAllow(t, l, "k", 1); d.Source != sluice.SourceLease || time.Since(start) > sluice.DefaultStoreTimeout {
@@ -43,7 +43,7 @@ func TestLeaseOfTheNextWindow(t *testing.T) {
 			}
 			all.Wait()
 			synctest.Wait()
-			if more := s.calls.Load() - calls; more > 2 { // which may itself be too little
+			if more := s.calls.Load() - calls; more > 2 { // the prefetched lease may be too small
 				t.Errorf("20 callers at the beginning of a window cost %d calls", more)
 			}
 			pause(10 * time.Millisecond)
@@ -55,7 +55,8 @@ func TestLeaseOfTheNextWindow(t *testing.T) {
 	}
 }
 
-// If the store does not answer when the window begins, callers wait for the budget in all, and their fail mode answers.
+// If the store is unavailable at the start of a window, callers wait for at most the store timeout, and their fail mode
+// decides.
 func TestLeaseOfTheNextWindowFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -81,7 +82,7 @@ func TestLeaseOfTheNextWindowFails(t *testing.T) {
 	})
 }
 
-// A key that is not asked for any more is not leased for the next window.
+// A key without recent requests is not prefetched for the next window.
 func TestNoLeaseOfTheNextWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -94,13 +95,13 @@ func TestNoLeaseOfTheNextWindow(t *testing.T) {
 		calls := s.calls.Load()
 		pause(550 * time.Millisecond)
 		if more := s.calls.Load() - calls; more > 0 {
-			t.Errorf("%d calls for a key that nobody asks for", more)
+			t.Errorf("%d calls for a key without requests", more)
 		}
 	})
 }
 
-// Answers that took long make a process believe that the next window begins earlier. Asked too early, when there is nothing
-// left of the old one, the store is asked again.
+// After slow replies an instance expects the next window too early. If the store is called before the window starts,
+// and the old one has no quota left, it is called again.
 func TestLeaseOfTheNextWindowTooEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -124,7 +125,8 @@ func TestLeaseOfTheNextWindowTooEarly(t *testing.T) {
 	})
 }
 
-// A process that believes that the window has ended, when it has not and is spent, asks twice and then remembers.
+// An instance that expects a used-up window to have ended before it has calls the store twice and then caches the
+// denial.
 func TestLeaseOfAWindowThatLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -137,7 +139,7 @@ func TestLeaseOfAWindowThatLasts(t *testing.T) {
 		})
 		l := leaseNodes(t, s, sluice.PerSecond(100).WithAlgorithm(sluice.FixedWindow), 1, sluice.WithStoreTimeout(time.Second))[0]
 		pause(time.Second)
-		for time.Since(started) < 1950*time.Millisecond { // it believes that 1900 is the end
+		for time.Since(started) < 1950*time.Millisecond { // the instance expects the window to end at 1900 ms
 			mustAllow(t, l, "k", 1)
 			pause(time.Millisecond)
 		}
@@ -154,7 +156,7 @@ func TestLeaseOfAWindowThatLasts(t *testing.T) {
 	})
 }
 
-// lateReply is a store of which one reply, to the first call late in a second, arrives in the next second.
+// lateReply is a store one reply of which, to the first call late in a second, arrives in the next second.
 type lateReply struct {
 	*farStore
 	late atomic.Bool
@@ -169,7 +171,7 @@ func (s *lateReply) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 	return err
 }
 
-// A reply about a window that has ended changes nothing that is known of the next one.
+// A reply about an ended window does not change the state of the next one.
 func TestLeaseAnsweredLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 100_000

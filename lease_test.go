@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// leaseNodes are processes that share a store.
+// leaseNodes returns instances that share a store with AccuracyLease.
 func leaseNodes(t *testing.T, s *farStore, limit sluice.Limit, n int, opts ...sluice.Option) []*sluice.Limiter {
 	t.Helper()
 	var nodes []*sluice.Limiter
@@ -31,8 +31,8 @@ func leaseNodes(t *testing.T, s *farStore, limit sluice.Limit, n int, opts ...sl
 	return nodes
 }
 
-// Eight processes are offered ten times the limit for some windows: never more than the limit in any, nearly all of it
-// used, and many decisions for each call of the store.
+// Eight instances are offered 10 × limit for some windows: they admit at most the limit in each, nearly all of it, with
+// many decisions per store call.
 func TestLeasesOfWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -67,8 +67,8 @@ func TestLeasesOfWindows(t *testing.T) {
 		calls := s.calls.Load()
 		sum := int64(0)
 		for w, n := range admitted {
-			// A call that the end of a window overtakes may be decided in one and counted by the test in the next. So
-			// the sum is held to the limit exactly, and each window but for such calls.
+			// A call around the end of a window may be decided in one window and counted by the test in the next. So
+			// the sum is compared exactly, and each window with a tolerance for such calls.
 			sum += n
 			if n > limit+nodes {
 				t.Errorf("window %d admitted %d of %d", w, n, limit)
@@ -87,8 +87,8 @@ func TestLeasesOfWindows(t *testing.T) {
 	})
 }
 
-// A bucket's leases are part of its burst: in no interval do all processes together admit more than burst + rate × time,
-// and a process that dies with a lease only strands it.
+// Leases are part of a bucket's burst: in no interval do all instances together admit more than burst + rate × time. A
+// crashed instance wastes its lease, and nothing else.
 func TestLeasesOfBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -109,7 +109,7 @@ func TestLeasesOfBuckets(t *testing.T) {
 				random := rand.New(rand.NewPCG(uint64(i), 9))
 				for time.Since(start) < 4*time.Second {
 					if i == 0 && time.Since(start) > 2*time.Second {
-						return // it is gone, with what it has leased
+						return // crashed, with its lease
 					}
 					asked := time.Since(start)
 					offered.Add(1)
@@ -119,14 +119,14 @@ func TestLeasesOfBuckets(t *testing.T) {
 						mu.Unlock()
 					}
 					if random.IntN(400) == 0 {
-						pause(300 * time.Millisecond) // an idle moment saves up a burst
+						pause(300 * time.Millisecond) // refills the bucket
 					}
 					pause(time.Duration(random.Int64N(int64(800 * time.Microsecond))))
 				}
 			})
 		}
 		wait.Wait()
-		// The largest of count(s,t) - rate × (t-s) over all intervals, in one pass.
+		// Computes the maximum of count(s,t) - rate × (t-s) over all intervals in one pass.
 		worst, level, last := 0.0, 0.0, time.Duration(0)
 		for _, e := range events {
 			level = max(0, level-float64(rate)*max(0, e.at-last).Seconds()) + float64(e.n)
@@ -146,7 +146,7 @@ func TestLeasesOfBuckets(t *testing.T) {
 	})
 }
 
-// What is left of a window's lease is not spent in the next window, whose budget somebody else has used up.
+// A window's lease cannot be used in the next window, whose quota another instance has used up.
 func TestLeaseEndsWithItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -155,7 +155,7 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 		next := func() { pause(time.Second - time.Duration(time.Now().UnixNano())%time.Second) }
 		next()
 		last := sluice.Decision{}
-		for range 333 { // to the end of the window
+		for range 333 { // until the end of the window
 			last = mustAllow(t, l, "k", 1)
 			pause(3 * time.Millisecond)
 		}
@@ -168,12 +168,12 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 			t.Fatalf("%+v %v", out[0], err)
 		}
 		if d := mustAllow(t, l, "k", 1); d.Allowed {
-			t.Errorf("spent in a window what was leased in the one before: %+v", d)
+			t.Errorf("lease of the previous window used: %+v", d)
 		}
 	})
 }
 
-// At one moment no more than the burst is to be had, what is leased included.
+// At any instant at most the burst is available, leases included.
 func TestLeaseIsPartOfTheBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -185,7 +185,7 @@ func TestLeaseIsPartOfTheBurst(t *testing.T) {
 			}
 			pause(3 * time.Millisecond)
 		}
-		pause(500 * time.Millisecond) // the store's bucket fills up beside the leases
+		pause(500 * time.Millisecond) // the store's bucket refills while leases are held
 		admitted, leased := 0, 0
 		for _, l := range all {
 			for d := mustAllow(t, l, "k", 1); d.Allowed; d = mustAllow(t, l, "k", 1) {
@@ -201,7 +201,7 @@ func TestLeaseIsPartOfTheBurst(t *testing.T) {
 	})
 }
 
-// What is leased and not used goes back.
+// Unused leases are returned.
 func TestLeasesAreReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -242,7 +242,7 @@ func TestLeasesAreReturned(t *testing.T) {
 	})
 }
 
-// What is granted to calls that Close comes upon goes back too.
+// Leases granted to calls in progress during Close are returned, too.
 func TestLeasesAreReturnedAmidCalls(t *testing.T) {
 	for round := range 40 {
 		synctest.Test(t, func(t *testing.T) {
@@ -276,13 +276,13 @@ func TestLeasesAreReturnedAmidCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			if spent := limit - out[0].Remaining; spent != admitted.Load() {
-				t.Errorf("round %d: %d are spent at the store, %d were admitted", round, spent, admitted.Load())
+				t.Errorf("round %d: usage at the store is %d, %d were admitted", round, spent, admitted.Load())
 			}
 		})
 	}
 }
 
-// While the store is away a lease is spent to its end, and then the fail mode answers.
+// While the store is unavailable a lease is used up, and then the fail mode decides.
 func TestLeaseOutlastsTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -309,7 +309,7 @@ func TestLeaseOutlastsTheStore(t *testing.T) {
 	})
 }
 
-// What was answered from a lease can be given back, and settled for more than was estimated.
+// Takes decided from a lease can be refunded, and settled at more than the estimate.
 func TestLeaseIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limit := range []sluice.Limit{sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow), sluice.Per(1000, 1000*time.Hour)} {
@@ -337,7 +337,7 @@ func TestLeaseIsSettled(t *testing.T) {
 				t.Fatal(err)
 			}
 			d, err := l.Peek(t.Context(), "k")
-			// A bucket is a moment fuller or emptier by what dripped meanwhile, less than one.
+			// Replenishment in the meantime changes a bucket by less than 1.
 			if err != nil || leased == 0 || d.Remaining < 849 || d.Remaining > 850 {
 				t.Errorf("%v: %d left of 1000 after spending 150, %d answered from the lease (%v)", limit, d.Remaining, leased, err)
 			}
@@ -345,7 +345,7 @@ func TestLeaseIsSettled(t *testing.T) {
 	})
 }
 
-// In a call with other rules a denial gives the lease back what the call took from it.
+// In a call with other rules, a denial returns the call's charge to the lease.
 func TestLeaseAmongOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -373,7 +373,7 @@ func TestLeaseAmongOthers(t *testing.T) {
 	})
 }
 
-// A process that believes that there is something left, when others have taken it, asks twice and then remembers.
+// An instance that expects remaining quota that others have used calls the store twice and then caches the denial.
 func TestLeaseOfWhatOthersTook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -384,7 +384,7 @@ func TestLeaseOfWhatOthersTook(t *testing.T) {
 		}
 		synctest.Wait()
 		rule := l.Rules()[0]
-		for { // another process takes the rest
+		for { // another instance uses the rest
 			out := make([]sluice.Decision, 1)
 			if err := s.Store.Apply(t.Context(), []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, out); err != nil {
 				t.Fatal(err)
@@ -416,7 +416,7 @@ func TestWhatCanBeLeased(t *testing.T) {
 			t.Errorf("%v can be leased", limit)
 		}
 	}
-	// Keys that are asked for now and then are not leased, however many.
+	// Keys with few requests are not leased, however many there are.
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		l := leaseNodes(t, s, sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow), 1)[0]
@@ -433,7 +433,7 @@ func TestWhatCanBeLeased(t *testing.T) {
 	})
 }
 
-// What one process has leased remains to be spent, whether a decision is answered by the store or from the lease.
+// Remaining includes the instance's own lease, whether the store or the lease decides.
 func TestLeaseRemains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 100_000

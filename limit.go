@@ -9,18 +9,19 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// Limit is how much of something may happen in how long. Start from [PerSecond] and its like or from [ParseLimit] and
-// refine with the With methods, or write the fields; [NewRule], [New] and [Limit.Build] check it. The zero Limit is
-// not valid.
+// Limit is a rate limit or a concurrency limit. Start from [PerMinute], a similar function or [ParseLimit] and refine
+// the limit with its With methods, or set the fields. [NewRule], [New] and [Limit.Build] validate it. The zero Limit is
+// invalid.
 type Limit struct {
-	Count     int64         // how much a Window holds, or how much flows into or out of a bucket in a Window
+	Count     int64         // maximum per Window; for a bucket, the amount refilled or drained per Window
 	Window    time.Duration // 1 ms to 366 days, in whole microseconds; the permit TTL of a Concurrency limit, up to 24 h
 	Algorithm Algorithm     // default TokenBucket
-	// Burst is the most that can be spent at once: a bucket's size, a queue's places. Default Count. Buckets only.
+	// Burst is the maximum that can be used at once: the size of a bucket, the places of a queue. Default Count.
+	// Buckets only.
 	Burst int64
-	// Initial is how much the bucket of a key holds at its first request: 1 to Burst, or [StartEmpty] for none. Default
-	// Burst. It is for TokenBucket with RefillContinuous. The bucket fills from the first request on, allowed or denied. A
-	// key that is idle for 24 h after its bucket became full starts with Initial again.
+	// Initial is the level of a key's bucket at its first request: 1 to Burst, or [StartEmpty] for 0. Default Burst.
+	// TokenBucket with RefillContinuous only. The bucket fills from the first request on, whether that is allowed or
+	// denied. A key that is idle for 24 h after its bucket became full starts with Initial again.
 	Initial int64
 	Refill  Refill // TokenBucket only
 	Align   Align  // FixedWindow, and TokenBucket with RefillInterval
@@ -31,26 +32,26 @@ type Limit struct {
 	Rounding   Rounding // SlidingWindowCounter only
 	SubWindows int      // SlidingWindowCounter only: 2 to 60 sub-windows instead of one weighted window; must divide Window
 
-	// SoftExcess and SoftPeriod make a limit soft: it may be exceeded by SoftExcess, until SoftPeriod after it was first exceeded.
-	// FixedWindow only; buckets have Burst for the same purpose.
+	// SoftExcess and SoftPeriod make a limit soft: usage may exceed Count by SoftExcess until SoftPeriod after it first
+	// exceeded Count. FixedWindow only; buckets have Burst for the same purpose.
 	SoftExcess int64
 	SoftPeriod time.Duration
 
-	ttlOfOther bool         // WithPermitTTL was called on another algorithm than Concurrency
-	whole      step.Numbers // of the limit that this one is a part of, if it is
+	ttlOfOther bool         // WithPermitTTL was called for an algorithm other than Concurrency
+	whole      step.Numbers // of the limit that this one is a part of, if any
 	params     *step.Params // set by Build
 }
 
 // Per returns a limit of count per window as a token bucket.
 func Per(count int64, window time.Duration) Limit { return Limit{Count: count, Window: window} }
 
-// PerSecond returns a limit of n a second as a token bucket.
+// PerSecond returns a limit of n per second as a token bucket.
 func PerSecond(n int64) Limit { return Per(n, time.Second) }
 
-// PerMinute returns a limit of n a minute as a token bucket.
+// PerMinute returns a limit of n per minute as a token bucket.
 func PerMinute(n int64) Limit { return Per(n, time.Minute) }
 
-// PerHour returns a limit of n an hour as a token bucket.
+// PerHour returns a limit of n per hour as a token bucket.
 func PerHour(n int64) Limit { return Per(n, time.Hour) }
 
 // PerDay returns a limit of n per 24 hours as a token bucket. For days that begin at midnight see [PerCalendar].
@@ -59,37 +60,37 @@ func PerDay(n int64) Limit { return Per(n, 24*time.Hour) }
 // PerWeek returns a limit of n per seven days as a token bucket.
 func PerWeek(n int64) Limit { return Per(n, 7*24*time.Hour) }
 
-// Every returns a limit of one per interval, without bursts.
+// Every returns a limit of one per interval without bursts, as a token bucket.
 func Every(interval time.Duration) Limit { return Per(1, interval) }
 
-// PerCalendar returns a limit of n per calendar day, week, month or year in a time zone, as a fixed window. A nil zone is
-// UTC. Days are as long as they are: 23 or 25 hours when the clocks change.
+// PerCalendar returns a limit of n per calendar day, week, month or year in a time zone, as a fixed window. A nil zone
+// means UTC. Days have their true length: 23 or 25 hours when the clocks change.
 func PerCalendar(n int64, unit CalendarUnit, zone *time.Location) Limit {
 	return Limit{Count: n, Algorithm: FixedWindow, Align: AlignCalendar, Calendar: unit, Zone: zone}
 }
 
-// DefaultPermitTTL is how long a permit of a [Concurrency] limit outlives its holder.
+// DefaultPermitTTL is the permit TTL of [Concurrent]: the time after which permits of a crashed process expire.
 const DefaultPermitTTL = 30 * time.Second
 
-// Concurrent returns a limit of n in flight at a time, with [DefaultPermitTTL].
+// Concurrent returns a limit of n requests in flight, with permits of [DefaultPermitTTL].
 func Concurrent(n int64) Limit {
 	return Limit{Count: n, Window: DefaultPermitTTL, Algorithm: Concurrency}
 }
 
-// WithPermitTTL returns a [Concurrency] limit with another TTL: how long the permits of a crashed process stay taken. Others
-// are renewed every third of it.
+// WithPermitTTL returns a [Concurrency] limit with another permit TTL: the time after which permits of a crashed
+// process expire. Permits of a running process are renewed every d/3.
 func (l Limit) WithPermitTTL(d time.Duration) Limit {
 	l.Window, l.ttlOfOther = d, l.Algorithm != Concurrency
 	return l
 }
 
-// WithBurst returns the limit with another bucket size.
+// WithBurst returns the limit with a burst of n.
 func (l Limit) WithBurst(n int64) Limit { l.Burst = n; return l }
 
-// StartEmpty is the [Limit.Initial] of a bucket that holds nothing at a key's first request.
+// StartEmpty is the value of [Limit.Initial] for a bucket that is empty at a key's first request.
 const StartEmpty = -1
 
-// WithInitial returns the limit with a bucket that holds n at a key's first request, from 0 for none to the burst; see
+// WithInitial returns the limit with a bucket level of n at a key's first request, from 0 to the burst; see
 // [Limit.Initial].
 func (l Limit) WithInitial(n int64) Limit {
 	if l.Initial = n; n == 0 {
@@ -98,27 +99,28 @@ func (l Limit) WithInitial(n int64) Limit {
 	return l
 }
 
-// WithAlgorithm returns the limit counted by another algorithm.
+// WithAlgorithm returns the limit with another algorithm.
 func (l Limit) WithAlgorithm(a Algorithm) Limit { l.Algorithm = a; return l }
 
-// WithSoftExcess returns the limit made soft: it may be exceeded by over, until d after it was first exceeded.
+// WithSoftExcess returns a soft limit: usage may exceed Count by over until d after it first exceeded Count.
 func (l Limit) WithSoftExcess(over int64, d time.Duration) Limit {
 	l.SoftExcess, l.SoftPeriod = over, d
 	return l
 }
 
-// WithAlign returns the limit with its windows aligned otherwise.
+// WithAlign returns the limit with another window alignment.
 func (l Limit) WithAlign(a Align) Limit { l.Align = a; return l }
 
-// LimitError says what is wrong with a limit and what to write instead.
+// LimitError describes an invalid field of a [Limit] and how to fix it.
 type LimitError struct {
-	Field string // of Limit
+	Field string // name of the field of Limit
 	Msg   string
 }
 
 func (e *LimitError) Error() string { return "sluice: limit: " + e.Field + ": " + e.Msg }
 
-// Build checks the limit and returns a copy that stores can apply. All faults are reported at once.
+// Build validates the limit and returns a copy that stores can apply. The error joins a [LimitError] for each invalid
+// field.
 func (l Limit) Build() (*Limit, error) {
 	l = l.withDefaults()
 	if err := l.validate(); err != nil {
@@ -130,7 +132,7 @@ func (l Limit) Build() (*Limit, error) {
 	return &l, nil
 }
 
-// Max is the most that can be spent at once: a bucket's size, a window's count with what a soft limit may be exceeded by.
+// Max returns the maximum cost that can be allowed at once: Burst for a bucket, otherwise Count + SoftExcess.
 func (l Limit) Max() int64 {
 	if l = l.withDefaults(); l.isBucket() {
 		return l.Burst
@@ -142,14 +144,14 @@ func (l Limit) isBucket() bool {
 	return l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket || l.Algorithm == LeakyQueue
 }
 
-// startsAnywhere reports whether the limit may have an Initial.
+// startsAnywhere reports whether the limit supports Initial.
 func (l Limit) startsAnywhere() bool {
 	return l.Algorithm == TokenBucket && l.Refill == RefillContinuous
 }
 
 func (l Limit) withDefaults() Limit {
 	if l.Burst == 0 && l.isBucket() {
-		l.Burst = max(0, l.Count) // of a negative count only the count is at fault
+		l.Burst = max(0, l.Count) // so that only Count is reported as invalid if it is negative
 	}
 	if l.Initial == l.Burst && l.startsAnywhere() {
 		l.Initial = 0
@@ -169,7 +171,7 @@ const (
 	minWindow    = time.Millisecond
 	maxWindow    = 366 * 24 * time.Hour
 	maxPermitTTL = 24 * time.Hour
-	// maxPerMicrosecond is the highest rate of a bucket: 10 million a second.
+	// maxPerMicrosecond is the maximum rate of a bucket: 10 million per second.
 	maxPerMicrosecond = 10
 )
 
@@ -179,11 +181,11 @@ func (l Limit) validate() error {
 		faults = append(faults, &LimitError{field, fmt.Sprintf(format, args...)})
 	}
 	if l == (Limit{}) {
-		fault("Count", "the limit is the zero Limit: use PerMinute(100), ParseLimit(\"100/min\") or one of the others that say how much and for how long")
+		fault("Count", "the limit is the zero Limit: use PerMinute(100), ParseLimit(\"100/min\") or a similar function")
 		return errors.Join(faults...)
 	}
 	if int(l.Algorithm) >= len(algorithmNames) {
-		fault("Algorithm", "there is no %v: use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingWindowLog, SlidingWindowCounter or Concurrency", l.Algorithm)
+		fault("Algorithm", "unknown %v: use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingWindowLog, SlidingWindowCounter or Concurrency", l.Algorithm)
 		return errors.Join(faults...)
 	}
 	l.validateWindow(fault)
@@ -199,13 +201,13 @@ func (l Limit) validateWindow(fault func(field, format string, args ...any)) {
 	case l.Align == AlignCalendar && l.Calendar.nominal() == 0:
 		fault("Calendar", "AlignCalendar needs CalendarDay, CalendarWeek, CalendarMonth or CalendarYear: use PerCalendar(%d, CalendarDay, zone)", l.Count)
 	case l.Align == AlignCalendar && l.Window != l.Calendar.nominal():
-		fault("Window", "a calendar window has no Window of its own: leave it out")
+		fault("Window", "is set by Calendar: leave it out")
 	case l.Align != AlignCalendar && l.Calendar != 0:
 		fault("Calendar", "only with AlignCalendar: use PerCalendar(%d, unit, zone)", l.Count)
 	case l.Window == 0:
 		fault("Window", "is zero: write how long the limit is for, such as PerMinute(%d) or Per(%d, 10*time.Second)", l.Count, l.Count)
 	case l.Algorithm == Concurrency && (l.Window < minWindow || l.Window > maxPermitTTL):
-		fault("Window", "a lease of %v is not between %v and %v: 30 s suits most", l.Window, minWindow, maxPermitTTL)
+		fault("Window", "a TTL of %v is not between %v and %v: 30 s suits most", l.Window, minWindow, maxPermitTTL)
 	case l.Window < minWindow || l.Window > maxWindow:
 		fault("Window", "%v is not between %v and 366 days", l.Window, minWindow)
 	case l.Window%time.Microsecond != 0:
@@ -228,7 +230,7 @@ func (l Limit) validateCount(fault func(field, format string, args ...any)) {
 	case l.isBucket() && micros > 0 && l.Count/maxPerMicrosecond > micros:
 		fault("Count", "%d per %v is more than 10 million a second", l.Count, l.Window)
 	case l.Algorithm == SlidingWindowLog && l.Count > step.MaxLogCount:
-		fault("Count", "a sliding log remembers every request and holds at most %d: use WithAlgorithm(SlidingWindowCounter) for %d", step.MaxLogCount, l.Count)
+		fault("Count", "a sliding log stores every request and holds at most %d: use WithAlgorithm(SlidingWindowCounter) for %d", step.MaxLogCount, l.Count)
 	case !l.isBucket() && l.Count > step.MaxWindowCount:
 		fault("Count", "%d is more than the %d a window can count: use a shorter window at the same rate, or a token bucket", l.Count, int64(step.MaxWindowCount))
 	}
@@ -259,7 +261,7 @@ func (l Limit) validateOptions(fault func(field, format string, args ...any)) {
 	}
 	switch {
 	case l.Align > AlignCalendar:
-		fault("Align", "use AlignEpoch, AlignFirstRequest or AlignCalendar")
+		fault("Align", "unknown alignment: use AlignEpoch, AlignFirstRequest or AlignCalendar")
 	case l.Align == AlignCalendar && l.Algorithm != FixedWindow:
 		fault("Align", "calendar windows differ in length, so only FixedWindow can be aligned to them")
 	case l.Align == AlignFirstRequest && l.Algorithm != FixedWindow && l.Refill != RefillInterval:
@@ -326,7 +328,7 @@ func (l Limit) stepParams() step.Params {
 	return p
 }
 
-// Rate is the limit's sustained rate per second. What limits the number in flight has none.
+// Rate returns the limit's sustained rate per second, or NaN for a concurrency limit or a limit without a window.
 func (l Limit) Rate() float64 {
 	if l.Window <= 0 || l.Algorithm == Concurrency {
 		return math.NaN()
@@ -334,7 +336,7 @@ func (l Limit) Rate() float64 {
 	return float64(l.Count) / l.Window.Seconds()
 }
 
-// supportsEventual tells whether rules with this limit may have [AccuracyEventual] accuracy.
+// supportsEventual reports whether rules with this limit may have [AccuracyEventual].
 func (l *Limit) supportsEventual() bool {
 	switch l.Algorithm {
 	case FixedWindow:
@@ -347,7 +349,7 @@ func (l *Limit) supportsEventual() bool {
 	return false
 }
 
-// supportsLease tells whether rules with this limit may have [AccuracyLease] accuracy.
+// supportsLease reports whether rules with this limit may have [AccuracyLease].
 func (l *Limit) supportsLease() bool {
 	switch l.Algorithm {
 	case FixedWindow:

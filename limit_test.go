@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// faults splits what Build refused a limit for.
+// faults returns the LimitErrors of Build.
 func faults(t *testing.T, l sluice.Limit) (all []*sluice.LimitError) {
 	t.Helper()
 	built, err := l.Build()
@@ -36,7 +36,7 @@ func faults(t *testing.T, l sluice.Limit) (all []*sluice.LimitError) {
 	return all
 }
 
-// Each nonsense value is refused by an error that names its field and says what would do.
+// Each invalid value returns an error that names its field and a valid value.
 func TestLimitRefuses(t *testing.T) {
 	second := time.Second
 	berlin := zone(t, "Europe/Berlin")
@@ -57,7 +57,7 @@ func TestLimitRefuses(t *testing.T) {
 		"negative count":        {sluice.PerSecond(-3), "Count", "-3 is negative: use a count of at least 1"},
 		"negative window count": {sluice.PerSecond(-3).WithAlgorithm(sluice.FixedWindow), "Count", "-3 is negative: use a count of at least 1"},
 		"too fast":              {sluice.PerSecond(10_000_010), "Count", "10000010 per 1s is more than 10 million a second"},
-		"large log":             {sluice.PerDay(10_001).WithAlgorithm(sluice.SlidingWindowLog), "Count", "a sliding log remembers every request and holds at most 10000: use WithAlgorithm(SlidingWindowCounter) for 10001"},
+		"large log":             {sluice.PerDay(10_001).WithAlgorithm(sluice.SlidingWindowLog), "Count", "a sliding log stores every request and holds at most 10000: use WithAlgorithm(SlidingWindowCounter) for 10001"},
 		"large window":          {sluice.PerDay(1 << 32).WithAlgorithm(sluice.FixedWindow), "Count", "4294967296 is more than the 4294967295 a window can count: use a shorter window at the same rate, or a token bucket"},
 		"large counter":         {sluice.PerDay(1 << 32).WithAlgorithm(sluice.SlidingWindowCounter), "Count", "4294967296 is more than the 4294967295 a window can count: use a shorter window at the same rate, or a token bucket"},
 
@@ -74,11 +74,11 @@ func TestLimitRefuses(t *testing.T) {
 		"initial in flight":  {sluice.Concurrent(5).WithInitial(1), "Initial", "is for TokenBucket only: leave it out, a concurrency always starts unused"},
 		"initial of refills": {change(sluice.PerSecond(5).WithInitial(1), func(l *sluice.Limit) { l.Refill = sluice.RefillInterval }), "Initial", "a bucket with RefillInterval always starts full: leave one of them out"},
 
-		"unknown algorithm": {sluice.PerSecond(1).WithAlgorithm(99), "Algorithm", "there is no algorithm(99): use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingWindowLog, SlidingWindowCounter or Concurrency"},
+		"unknown algorithm": {sluice.PerSecond(1).WithAlgorithm(99), "Algorithm", "unknown algorithm(99): use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingWindowLog, SlidingWindowCounter or Concurrency"},
 		"unknown refill":    {change(sluice.PerSecond(1), func(l *sluice.Limit) { l.Refill = 9 }), "Refill", "RefillInterval is for TokenBucket only"},
 		"refill of queue":   {change(sluice.PerSecond(1).WithAlgorithm(sluice.LeakyQueue), func(l *sluice.Limit) { l.Refill = sluice.RefillInterval }), "Refill", "RefillInterval is for TokenBucket only"},
 
-		"unknown align":   {window.WithAlign(9), "Align", "use AlignEpoch, AlignFirstRequest or AlignCalendar"},
+		"unknown align":   {window.WithAlign(9), "Align", "unknown alignment: use AlignEpoch, AlignFirstRequest or AlignCalendar"},
 		"align of bucket": {sluice.PerSecond(1).WithAlign(sluice.AlignFirstRequest), "Align", "AlignFirstRequest is for FixedWindow and for TokenBucket with RefillInterval; a token_bucket has no windows to align"},
 		"calendar bucket": {sluice.PerCalendar(1, sluice.CalendarDay, nil).WithAlgorithm(sluice.TokenBucket), "Align", "calendar windows differ in length, so only FixedWindow can be aligned to them"},
 
@@ -86,7 +86,7 @@ func TestLimitRefuses(t *testing.T) {
 		"unknown unit":         {sluice.PerCalendar(10, 9, nil), "Calendar", "AlignCalendar needs CalendarDay, CalendarWeek, CalendarMonth or CalendarYear: use PerCalendar(10, CalendarDay, zone)"},
 		"unit without align":   {change(window, func(l *sluice.Limit) { l.Calendar = sluice.CalendarDay }), "Calendar", "only with AlignCalendar: use PerCalendar(10, unit, zone)"},
 		"zone without align":   {change(window, func(l *sluice.Limit) { l.Zone = berlin }), "Zone", "only with AlignCalendar: use PerCalendar(10, CalendarDay, zone)"},
-		"window with calendar": {change(sluice.PerCalendar(10, sluice.CalendarDay, nil), func(l *sluice.Limit) { l.Window = time.Hour }), "Window", "a calendar window has no Window of its own: leave it out"},
+		"window with calendar": {change(sluice.PerCalendar(10, sluice.CalendarDay, nil), func(l *sluice.Limit) { l.Window = time.Hour }), "Window", "is set by Calendar: leave it out"},
 
 		"rounding of window":      {change(window, func(l *sluice.Limit) { l.Rounding = sluice.RoundNearest }), "Rounding", "is for SlidingWindowCounter only, RoundDown or RoundNearest"},
 		"unknown rounding":        {change(counter, func(l *sluice.Limit) { l.Rounding = 9 }), "Rounding", "is for SlidingWindowCounter only, RoundDown or RoundNearest"},
@@ -98,7 +98,7 @@ func TestLimitRefuses(t *testing.T) {
 		"too many in flight":      {sluice.Concurrent(10_001), "Count", "at most 10000 can be in flight under one key: use a smaller count than 10001"},
 		"nothing in flight":       {sluice.Concurrent(0), "Count", "is zero: use a count of at least 1, or WithAlgorithm(FixedWindow) to deny everything"},
 		"permit TTL of a rate":    {sluice.PerMinute(5).WithPermitTTL(second), "Window", "WithPermitTTL is for Concurrency only: use Concurrent(5), or Per(5, window) for another window"},
-		"long lease":              {sluice.Concurrent(1).WithPermitTTL(25 * time.Hour), "Window", "a lease of 25h0m0s is not between 1ms and 24h0m0s: 30 s suits most"},
+		"long lease":              {sluice.Concurrent(1).WithPermitTTL(25 * time.Hour), "Window", "a TTL of 25h0m0s is not between 1ms and 24h0m0s: 30 s suits most"},
 		"burst in flight":         {sluice.Concurrent(1).WithBurst(2), "Burst", "a concurrency has no burst: leave it out, or use TokenBucket"},
 		"soft bucket":             {sluice.PerMinute(10).WithSoftExcess(2, 10*second), "SoftExcess", "soft limits are for FixedWindow; give a token bucket a larger Burst instead"},
 		"soft without a time":     {window.WithSoftExcess(2, 0), "SoftExcess", "a soft limit needs both SoftExcess (how much more) and SoftPeriod (how long), such as WithSoftExcess(2, 10*time.Second)"},
@@ -131,7 +131,7 @@ func TestLimitReportsAllFaults(t *testing.T) {
 			t.Errorf("%s is not among the faults:\n%v", field, err)
 		}
 	}
-	// A rule adds its own.
+	// A rule adds its own errors.
 	_, err = sluice.NewRule(sluice.Rule{Limit: sluice.PerSecond(0), OnFailure: 9})
 	for _, want := range []string{"Name is empty", "OnFailure", "Count"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -140,7 +140,7 @@ func TestLimitReportsAllFaults(t *testing.T) {
 	}
 }
 
-// What is at the very edge of what is allowed is allowed, and works.
+// Values at the bounds are valid, and work.
 func TestLimitAccepts(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for name, l := range map[string]sluice.Limit{
@@ -171,7 +171,7 @@ func TestLimitAccepts(t *testing.T) {
 		if a.Allowed != (l.Count > 0) || a.Never != (l.Count == 0) {
 			t.Errorf("%s: the first take: %+v", name, a)
 		}
-		// Building what was built changes nothing.
+		// Building a built limit changes nothing.
 		if again, err := built.Build(); err != nil || again.String() != built.String() {
 			t.Errorf("%s: built twice: %v, %v", name, again, err)
 		}

@@ -14,44 +14,44 @@ import (
 	"github.com/sluiceproject/sluice/internal/remote"
 )
 
-// Limiter applies rules to keys through a store. It is safe for concurrent use.
+// Limiter applies rules to keys and keeps their state in a store. It is safe for concurrent use.
 //
-// A limiter made with [New] has one rule and one made with [NewWithRules] may have several; Allow and its like apply all
-// of them to the key, all or nothing. [Limiter.Decide] applies any rules to any keys.
+// A limiter from [New] has one rule, a limiter from [NewWithRules] may have several. Allow and similar methods apply
+// all of them to the key, all or nothing. [Limiter.Decide] applies any rules to any keys.
 //
-// A nil Limiter decides nothing: its methods return an error that wraps [ErrInvalid], and those that return none do
-// nothing.
+// The methods of a nil Limiter return an error that wraps [ErrInvalid]; methods without an error result do nothing.
 type Limiter struct {
 	rules     []*Rule
 	opts      options
-	store     Store          // as it was given
+	store     Store          // as passed to New
 	engine    *remote.Engine // between the limiter and its store
-	fast      private.Fast   // the store's shortcut; nil: it has none
+	fast      private.Fast   // fast path of the store, or nil
 	permits   permit.Renewal
 	suspended atomic.Pointer[suspended]
 	scratch   sync.Pool // of *decideBuffers
 }
 
-// options are what a limiter is built with.
+// options are the settings of a limiter.
 type options struct {
 	events          Events
 	limitFor        func(ctx context.Context, key string) *Limit
 	timeout         time.Duration
 	instances       func() int
-	noExtrapolation bool        // in tests
-	fastRule        *group.Rule // the only one, if the store's shortcut can decide it
+	noExtrapolation bool        // set by tests only
+	fastRule        *group.Rule // the limiter's only rule, if the fast path of the store can decide it
 }
 
-// Option changes how a limiter is built.
+// Option configures a [Limiter].
 type Option func(*options)
 
-// WithLimitFor chooses the limit by key at call time: a plan, a tenant's own numbers. The function returns a limit
-// made by [Limit.Build], or nil for the rule's own. It is for limiters with one rule.
+// WithLimitFor sets a function that chooses the limit for a key at call time, for example by plan or tenant. f returns
+// a limit created by [Limit.Build], or nil for the rule's own limit. It is called concurrently. The limiter must have
+// exactly one rule.
 func WithLimitFor(f func(ctx context.Context, key string) *Limit) Option {
 	return func(o *options) { o.limitFor = f }
 }
 
-// New returns a limiter with one rule of this name.
+// New returns a limiter with one rule of the given name and limit, with [AccuracyExact] and [FailLocal].
 func New(store Store, name string, limit Limit, opts ...Option) (*Limiter, error) {
 	rule, err := NewRule(Rule{Name: name, Limit: limit})
 	if err != nil {
@@ -60,22 +60,23 @@ func New(store Store, name string, limit Limit, opts ...Option) (*Limiter, error
 	return NewWithRules(store, []*Rule{rule}, opts...)
 }
 
-// NewWithRules returns a limiter that applies all the rules, which are from [NewRule], to each key: 10 a second and 1,000
-// a day, say. With no rules it is good for Decide only.
+// NewWithRules returns a limiter that applies all rules to each key, such as 10 per second and 1,000 per day. The rules
+// must be created by [NewRule] and have different names. A limiter without rules supports only methods that take rules
+// or buckets, such as [Limiter.Decide].
 func NewWithRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 	if store == nil {
-		return nil, fmt.Errorf("%w: the store is nil: use memstore.New()", ErrInvalid)
+		return nil, fmt.Errorf("%w: new limiter: store is nil: use memstore.New()", ErrInvalid)
 	}
 	if v := reflect.ValueOf(store); v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, fmt.Errorf("%w: the store is a nil %T: check the error of the function that opened it", ErrInvalid, store)
+		return nil, fmt.Errorf("%w: new limiter: store is a nil %T: check the error of the function that opened it", ErrInvalid, store)
 	}
 	names := make(map[string]bool, len(rules))
 	for i, r := range rules {
 		if r == nil || r.Limit.params == nil {
-			return nil, fmt.Errorf("%w: rule %d was not made by NewRule", ErrInvalid, i)
+			return nil, fmt.Errorf("%w: new limiter: rule %d was not created by NewRule", ErrInvalid, i)
 		}
 		if names[r.Name] {
-			return nil, fmt.Errorf("%w: two rules are named %q and would share a bucket: give each its own name", ErrInvalid, r.Name)
+			return nil, fmt.Errorf("%w: new limiter: two rules are named %q and would share buckets: use different names", ErrInvalid, r.Name)
 		}
 		names[r.Name] = true
 	}
@@ -86,7 +87,7 @@ func NewWithRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) 
 		}
 	}
 	if l.opts.limitFor != nil && len(rules) != 1 {
-		return nil, fmt.Errorf("%w: WithLimitFor needs a limiter with one rule, this one has %d", ErrInvalid, len(rules))
+		return nil, fmt.Errorf("%w: new limiter: WithLimitFor needs exactly one rule, not %d", ErrInvalid, len(rules))
 	}
 	l.engine = remote.New(remote.Config{
 		Store: newAdapter(store), Timeout: l.opts.timeout, Instances: l.opts.instances, Events: l.opts.events.ofEngine(),
@@ -101,10 +102,10 @@ func NewWithRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) 
 	return l, nil
 }
 
-// Close gives back what the limiter has leased, reports what it has spent and not reported, also what it admitted while the
-// store was unavailable, sends the settlements that it has kept, and ends and waits for what it does in the background. What
-// is held of [Concurrency] limits is not renewed any more, and lapses unless it is released. Decisions after Close are asked
-// of the store. The store is the caller's to close.
+// Close stops the limiter's background work and waits for it to end. It returns leases to the store, reports unreported
+// usage, including usage admitted while the store was unavailable, and sends pending settlements. Permits are no longer
+// renewed and expire after their TTL unless they are released. Decisions after Close call the store. Close does not
+// close the store.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l.validate() != nil {
 		return nil
@@ -113,7 +114,7 @@ func (l *Limiter) Close(ctx context.Context) error {
 	return l.engine.Close(ctx)
 }
 
-// Rules returns the limiter's rules, which must not be changed.
+// Rules returns the limiter's rules. The caller must not change the slice.
 func (l *Limiter) Rules() []*Rule {
 	if l == nil {
 		return nil
@@ -121,7 +122,7 @@ func (l *Limiter) Rules() []*Rule {
 	return l.rules
 }
 
-// limitForKey returns the limit that [WithLimitFor] chooses for the key, or nil for the rule's own.
+// limitForKey returns the limit that [WithLimitFor] chooses for key, or nil for the rule's own limit.
 func (l *Limiter) limitForKey(ctx context.Context, key string) *Limit {
 	if l == nil || l.opts.limitFor == nil {
 		return nil
@@ -129,22 +130,22 @@ func (l *Limiter) limitForKey(ctx context.Context, key string) *Limit {
 	return l.opts.limitFor(ctx, key)
 }
 
-// Allow spends one on the key if there is room. A permit of a [Concurrency] limit that it takes is not renewed, and expires
-// after its TTL: use [Limiter.Acquire] for those.
+// Allow decides a take of cost 1 for key and charges it if it is allowed. Allow acquires a permit of a [Concurrency]
+// limit but does not renew it, so that it expires after its TTL; use [Limiter.Acquire] instead.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
 	err = l.allow(ctx, key, 1, &d)
 	return d, err
 }
 
-// AllowN spends n on the key if there is room for all of it. With several rules the decision is that of the rule
-// that matters most to the caller; see [MostRestrictive].
+// AllowN decides a take of cost n for key and charges all of it or nothing; n must be at least 1. With several rules it
+// returns the most restrictive decision; see [MostRestrictive].
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision, err error) {
 	err = l.allow(ctx, key, n, &d)
 	return d, err
 }
 
-// allow writes its decision where it is wanted: returned through two calls it would be copied twice, which costs as
-// much as making it.
+// allow writes the decision to d instead of returning it. Returned through two calls it would be copied twice, which
+// costs as much as making it.
 func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) error {
 	if l == nil || l.opts.fastRule == nil || n <= 0 || l.suspended.Load() != nil {
 		return l.allowGeneral(ctx, key, n, d)
@@ -158,8 +159,8 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) e
 			return l.allowSlow(ctx, limit, key, n, nil, d)
 		}
 	}
-	// Most are allowed, and what is known of such a decision is written now: written just before the caller reads it,
-	// it would keep the caller waiting.
+	// Most takes are allowed. The fields that are known for an allowed take are written here, because writes
+	// immediately before the caller reads the decision would stall those reads.
 	d.Allowed = true
 	d.Limit = limit.params.Limit()
 	d.Granted = n
@@ -189,7 +190,7 @@ func (l *Limiter) reportFast(ctx context.Context, limit *Limit, key string, n in
 
 func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Decision) (err error) {
 	if n <= 0 {
-		return fmt.Errorf("%w: cost %d: spend at least 1, or use Peek", ErrInvalid, n)
+		return fmt.Errorf("%w: cost %d: use at least 1, or Peek", ErrInvalid, n)
 	}
 	if err := l.validate(); err != nil {
 		return err
@@ -204,7 +205,7 @@ func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Deci
 	if len(l.rules) > 1 && l.engine.IsRemote() && n <= MaxCost && l.suspended.Load() == nil {
 		return l.allowOwn(ctx, key, n, d)
 	}
-	// As take does, but what is not set is known to be zero, and nothing is copied twice.
+	// Like take, but unset fields are known to be zero and nothing is copied twice.
 	s := l.scratch.Get().(*decideBuffers)
 	for i := range s.takes {
 		s.takes[i].Key, s.takes[i].Cost = key, n
@@ -213,13 +214,13 @@ func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Deci
 		*d = s.out[MostRestrictive(s.out)]
 	}
 	for i := range s.takes {
-		s.takes[i].Key = "" // let go of it
+		s.takes[i].Key = "" // so that the pool does not retain it
 	}
 	l.scratch.Put(s)
 	return err
 }
 
-// allowOwn is a shortcut for limiters with several rules on a store that asks servers, which spares it the translation of takes.
+// allowOwn is a fast path for limiters with several rules on a RemoteStore, which skips the conversion of takes.
 func (l *Limiter) allowOwn(ctx context.Context, key string, n int64, d *Decision) error {
 	s := l.scratch.Get().(*decideBuffers)
 	for i := range s.own {
@@ -237,13 +238,14 @@ func (l *Limiter) allowOwn(ctx context.Context, key string, n int64, d *Decision
 		}
 	}
 	for i := range s.own {
-		s.own[i].Key = "" // let go of it
+		s.own[i].Key = "" // so that the pool does not retain it
 	}
 	l.scratch.Put(s)
 	return err
 }
 
-// allowFast is a shortcut for limiters with one rule that is decided from leases or estimates.
+// allowFast is a fast path for limiters with one rule that is decided from leases or estimates. It reports whether it
+// decided.
 func (l *Limiter) allowFast(ctx context.Context, key string, n int64, d *Decision) bool {
 	if len(l.rules) != 1 || l.rules[0].Accuracy == AccuracyExact || l.rules[0].Shadow || l.opts.limitFor != nil ||
 		!l.engine.IsRemote() || l.suspended.Load() != nil {
@@ -269,7 +271,7 @@ func (l *Limiter) allowFast(ctx context.Context, key string, n int64, d *Decisio
 	return true
 }
 
-// allowSlow answers what the shortcut did not.
+// allowSlow decides a take that the fast path could not decide, by the rule's fail mode if failed is not nil.
 func (l *Limiter) allowSlow(ctx context.Context, limit *Limit, key string, n int64, failed error, d *Decision) (err error) {
 	t := Take{Rule: l.rules[0], Limit: limit, Key: key, Cost: n}
 	if failed != nil {
@@ -280,21 +282,22 @@ func (l *Limiter) allowSlow(ctx context.Context, limit *Limit, key string, n int
 	return err
 }
 
-// AllowUpTo spends as much as there is room for, between least and most, and says in Granted how much that was.
+// AllowUpTo decides a take for key and charges as much as the limit allows, from least to most. Granted is the charged
+// amount. least must be at least 1, and the limiter must have exactly one rule.
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, least, most int64) (Decision, error) {
 	if least <= 0 || most < least {
-		return Decision{}, fmt.Errorf("%w: %d to %d: spend at least 1, and no less than least", ErrInvalid, least, most)
+		return Decision{}, fmt.Errorf("%w: cost %d to %d: least must be at least 1 and at most most", ErrInvalid, least, most)
 	}
 	if err := l.validate(); err != nil {
 		return Decision{}, err
 	}
 	if len(l.rules) > 1 {
-		return Decision{}, fmt.Errorf("%w: AllowUpTo needs a limiter with one rule: each of %d could grant another amount", ErrInvalid, len(l.rules))
+		return Decision{}, fmt.Errorf("%w: AllowUpTo needs exactly one rule, not %d: each could grant a different amount", ErrInvalid, len(l.rules))
 	}
 	return l.take(ctx, Take{Key: key, Cost: most, MinGrant: least})
 }
 
-// Peek tells what remains and spends nothing: Allowed says whether one would be allowed now.
+// Peek returns the state of key without charging it. Allowed reports whether a take of cost 1 would be allowed now.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	if err := l.validate(); err != nil {
 		return Decision{}, err
@@ -302,7 +305,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.take(ctx, Take{Key: key})
 }
 
-// take applies one take to all rules.
+// take applies one take to all of the limiter's rules.
 func (l *Limiter) take(ctx context.Context, t Take) (Decision, error) {
 	if err := l.validateRules("Decide"); err != nil {
 		return Decision{}, err
@@ -321,7 +324,7 @@ func (l *Limiter) take(ctx context.Context, t Take) (Decision, error) {
 		d = s.out[MostRestrictive(s.out)]
 	}
 	for i := range s.takes {
-		s.takes[i] = Take{Rule: s.takes[i].Rule} // let go of the key, and leave the rest zero for allowGeneral
+		s.takes[i] = Take{Rule: s.takes[i].Rule} // so that the pool does not retain the key, and the other fields are zero for allowGeneral
 	}
 	l.scratch.Put(s)
 	return d, err

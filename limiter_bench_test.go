@@ -9,8 +9,8 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// BenchmarkAllow has decisions made the ways that there are: in memory, with one rule and with three; at a store that asks
-// servers; from leases; and from estimates.
+// BenchmarkAllow measures decisions in memory with one rule and with three, at a remote store, from leases, and from
+// estimates.
 func BenchmarkAllow(b *testing.B) {
 	const plenty = 1 << 30
 	rule := func(i int, a sluice.Accuracy) *sluice.Rule {
@@ -50,7 +50,7 @@ func BenchmarkAllow(b *testing.B) {
 	}
 }
 
-// quick is a store of servers that answer at once.
+// quick is a remote store that replies at once.
 type quick struct{ *memstore.Store }
 
 func (quick) Shards() int            { return 1 }

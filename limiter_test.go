@@ -208,18 +208,18 @@ func TestReserveSettleCancel(t *testing.T) {
 		}
 		r := reserve(60)
 		settle(r, 40, 60)
-		settle(r, 0, 60) // the second time does nothing
+		settle(r, 0, 60) // settling twice does nothing
 		settle(reserve(60), 60, 0)
 		if r := reserve(1); r.Allowed {
 			t.Errorf("reserved from an empty bucket: %+v", r.Decision)
 		} else {
-			settle(r, 50, 0) // nothing was charged, nothing is settled
+			settle(r, 50, 0) // denied, so there is nothing to settle
 		}
 		<-time.After(time.Hour)
-		settle(reserve(50), 150, 0) // 50 in debt
+		settle(reserve(50), 150, 0) // balance −50
 		<-time.After(30 * time.Minute)
 		if got := remaining(t, l, "k"); got != 0 {
-			t.Errorf("half an hour after a debt of half an hour %d remain, want 0", got)
+			t.Errorf("half an hour after a negative balance of half an hour %d remain, want 0", got)
 		}
 		<-time.After(36 * time.Second)
 		if got := remaining(t, l, "k"); got != 1 {
@@ -227,7 +227,7 @@ func TestReserveSettleCancel(t *testing.T) {
 		}
 		<-time.After(2 * time.Hour)
 		r = reserve(30)
-		<-time.After(6 * time.Minute) // 10 of the 30 have worn off
+		<-time.After(6 * time.Minute) // 10 of the 30 are replenished
 		if err := r.Cancel(background); err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +240,7 @@ func TestReserveSettleCancel(t *testing.T) {
 	})
 }
 
-// Only failed logins count: the attempt is reserved, and given back if it was right.
+// Only failed logins count: each attempt is reserved, and cancelled if the login succeeds.
 func TestChargeByOutcome(t *testing.T) {
 	l := newLimiter(t, sluice.PerHour(3).WithAlgorithm(sluice.SlidingWindowLog))
 	login := func(right bool) bool {

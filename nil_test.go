@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// A limiter that is nil, because an error was not looked at, and one that New did not make panic in no method.
+// No method of a nil limiter, or of one that New did not create, panics.
 func TestNilLimiter(t *testing.T) {
 	for name, l := range map[string]*sluice.Limiter{"nil": nil, "zero": {}} {
 		v := reflect.ValueOf(l)
@@ -46,10 +46,10 @@ func TestNilLimiter(t *testing.T) {
 				} else {
 					out = f.Call(args)
 				}
-				if len(out) == 0 || method == "Close" { // which has nothing to do
+				if len(out) == 0 || method == "Close" { // Close succeeds, because there is nothing to close
 					return
 				}
-				if err, ok := out[len(out)-1].Interface().(error); ok && (!errors.Is(err, sluice.ErrInvalid) || !strings.Contains(err.Error(), "the limiter ")) {
+				if err, ok := out[len(out)-1].Interface().(error); ok && (!errors.Is(err, sluice.ErrInvalid) || !strings.Contains(err.Error(), ": limiter ")) {
 					t.Errorf("%s: %s: %v", name, method, err)
 				} else if last := f.Type().Out(f.Type().NumOut() - 1); last == reflect.TypeFor[error]() && !ok {
 					t.Errorf("%s: %s returns no error", name, method)

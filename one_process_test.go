@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// lateStore answers some calls late: the request arrives late, or the reply does, or never.
+// lateStore delays some calls: the request or the reply is late, or the reply is lost.
 type lateStore struct {
 	*farStore
 	mu  sync.Mutex // guards rnd
@@ -49,8 +49,8 @@ func (s *lateStore) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 	}
 }
 
-// One process alone never admits more than the limit, however many callers it has and whichever of its calls are answered
-// late: what it admits by itself while others of its calls are on their way is counted once.
+// A single instance never admits more than the limit, however many callers it has and whichever replies are late: usage
+// admitted by local fallback while other calls are in progress is counted once.
 func TestOneProcessAlone(t *testing.T) {
 	const limit = 60
 	here := 0
@@ -85,7 +85,7 @@ func TestOneProcessAlone(t *testing.T) {
 				if err := l.Close(t.Context()); err != nil {
 					t.Error(err)
 				}
-				pause(time.Second) // in which all is answered
+				pause(time.Second) // until all calls have ended
 			})
 		}
 	}

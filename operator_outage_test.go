@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// A reset or a block that the store did not get changes nothing in this process either: the key has no fresh quota, a block
+// A reset or block that fails at the store does not change the local state either: the key gets no fresh quota, a block
 // that could not be lifted stays, and usage that the store has lost is restored.
 func TestFailedOperatorCalls(t *testing.T) {
 	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(10)})
@@ -58,7 +58,7 @@ func TestFailedOperatorCalls(t *testing.T) {
 				}
 			}
 			if d := mustAllow(t, l, "spent", 1); d.Allowed {
-				t.Errorf("usage that the server lost is forgotten: %+v", d)
+				t.Errorf("usage that the server lost was not restored: %+v", d)
 			}
 		})
 	}
@@ -66,7 +66,7 @@ func TestFailedOperatorCalls(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A block that has ended leaves what was spent: a block is no reset.
+// A block keeps the usage: it is no reset.
 func TestBlocksKeepUsage(t *testing.T) {
 	s := newFar()
 	l := farLimiter(t, s, sluice.FailLocal)
@@ -85,7 +85,7 @@ func TestBlocksKeepUsage(t *testing.T) {
 	}
 }
 
-// Methods that apply the limiter's own rules do not succeed without any.
+// Methods that apply the limiter's own rules return an error if there are none.
 func TestNoRules(t *testing.T) {
 	l := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
 	_, blocked := l.Blocked(t.Context(), "k")
@@ -99,7 +99,8 @@ func TestNoRules(t *testing.T) {
 	}
 }
 
-// Of several rules callers are told of one that is enforced, however little one in shadow mode has left.
+// With several rules, callers get the decision of an enforced rule, however little quota a rule in shadow mode has
+// left.
 func TestShadowIsLeastRestrictive(t *testing.T) {
 	shadow := mustRule(t, sluice.Rule{Name: "trial", Limit: sluice.PerDay(1), Shadow: true})
 	enforced := mustRule(t, sluice.Rule{Name: "real", Limit: sluice.PerDay(100)})
@@ -123,7 +124,7 @@ func TestShadowIsLeastRestrictive(t *testing.T) {
 	}
 }
 
-// A store that is a nil pointer, and a nil option, are met by New.
+// New rejects a store that is a nil pointer, and accepts a nil option.
 func TestNilArguments(t *testing.T) {
 	var store *memstore.Store
 	if _, err := sluice.New(store, "r", sluice.PerDay(1)); !errors.Is(err, sluice.ErrInvalid) {

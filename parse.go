@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// units are what may stand after the slash. A month is 30 days and a year 365; for calendar months see PerCalendar.
+// units are the units accepted after the slash. A month has 30 days and a year 365; for calendar months see
+// PerCalendar.
 var units = map[string]time.Duration{
 	"ms": time.Millisecond, "millisecond": time.Millisecond,
 	"s": time.Second, "sec": time.Second, "second": time.Second,
@@ -20,9 +21,9 @@ var units = map[string]time.Duration{
 	"y":     365 * day, "year": 365 * day,
 }
 
-// ParseLimit reads a limit as people write it: "10/s", "300/3h", "5/week", "10k/min", "1/500ms". It is a token bucket
-// unless changed with [Limit.WithAlgorithm]. "5 concurrent" and "5 concurrent lease 10s" are limits on what is in flight. The
-// numbers are checked when the limit is built.
+// ParseLimit parses a limit such as "10/s", "300/3h", "5/week", "10k/min" or "1/500ms" as a token bucket; see
+// [Limit.WithAlgorithm] for others. "5 concurrent" and "5 concurrent ttl 10s" are concurrency limits. The values are
+// validated when the limit is built.
 func ParseLimit(s string) (Limit, error) {
 	fail := func(why string) (Limit, error) {
 		return Limit{}, fmt.Errorf(`sluice: limit %.40q: %s: write COUNT/UNIT, such as "10/s", "300/3h" or "5/week"`, s, why)
@@ -47,22 +48,22 @@ func ParseLimit(s string) (Limit, error) {
 
 const concurrent = "concurrent"
 
-// parseConcurrent reads "5 concurrent" and "5 concurrent lease 10s".
+// parseConcurrent parses "5 concurrent" and "5 concurrent ttl 10s".
 func parseConcurrent(s string, words []string) (Limit, error) {
 	n, err := parseCount(words[0])
 	if err == nil && len(words) == 2 {
 		return Concurrent(n), nil
 	}
-	if err == nil && len(words) == 4 && words[2] == "lease" {
-		var lease time.Duration
-		if lease, err = parseWindow(strings.ToLower(words[3])); err == nil && words[3][0] >= '0' && words[3][0] <= '9' {
-			return Concurrent(n).WithPermitTTL(lease), nil
+	if err == nil && len(words) == 4 && words[2] == "ttl" {
+		var ttl time.Duration
+		if ttl, err = parseWindow(strings.ToLower(words[3])); err == nil && words[3][0] >= '0' && words[3][0] <= '9' {
+			return Concurrent(n).WithPermitTTL(ttl), nil
 		}
 	}
-	return Limit{}, fmt.Errorf(`sluice: limit %.40q: write COUNT concurrent, such as "5 concurrent" or "5 concurrent lease 10s"`, s)
+	return Limit{}, fmt.Errorf(`sluice: limit %.40q: write COUNT concurrent, such as "5 concurrent" or "5 concurrent ttl 10s"`, s)
 }
 
-// parseCount reads "300", "10_000", "10k" and "2M".
+// parseCount parses "300", "10_000", "10k" and "2M".
 func parseCount(s string) (int64, error) {
 	digits, scale := s, int64(1)
 	switch {
@@ -79,7 +80,7 @@ func parseCount(s string) (int64, error) {
 	return int64(n) * scale, nil
 }
 
-// parseWindow reads "s", "3h", "90 days".
+// parseWindow parses "s", "3h" and "90 days".
 func parseWindow(s string) (time.Duration, error) {
 	i := 0
 	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
@@ -94,7 +95,7 @@ func parseWindow(s string) (time.Duration, error) {
 	}
 	name := strings.TrimSpace(s[i:])
 	unit, known := units[name]
-	if !known && len(name) > 3 { // no mss
+	if !known && len(name) > 3 { // "mss" is not a unit
 		unit, known = units[strings.TrimSuffix(name, "s")]
 	}
 	if !known {
@@ -106,14 +107,14 @@ func parseWindow(s string) (time.Duration, error) {
 	return time.Duration(n) * unit, nil
 }
 
-// String writes the limit as ParseLimit reads it, with what that cannot say behind it.
+// String returns the limit in the format of [ParseLimit], followed by settings that the format cannot express.
 func (l Limit) String() string {
 	var b strings.Builder
 	b.WriteString(strconv.FormatInt(l.Count, 10))
 	if l.Algorithm == Concurrency {
 		b.WriteString(" " + concurrent)
 		if l.Window != DefaultPermitTTL {
-			b.WriteString(" lease " + l.leaseName())
+			b.WriteString(" ttl " + l.ttlName())
 		}
 		return b.String()
 	}
@@ -155,8 +156,8 @@ func (l Limit) windowName() string {
 	return l.Window.String()
 }
 
-// leaseName is windowName with a number before the unit, always.
-func (l Limit) leaseName() string {
+// ttlName is like windowName, but always with a number before the unit.
+func (l Limit) ttlName() string {
 	name := l.windowName()
 	if name[0] < '0' || name[0] > '9' {
 		name = "1" + name

@@ -32,14 +32,14 @@ func TestParseLimit(t *testing.T) {
 		"1/y":             sluice.Per(1, 365*day),
 		"1/366d":          sluice.Per(1, 366*day),
 		" 10 / 2 Minutes": sluice.Per(10, 2*time.Minute),
-		"0/s":             sluice.PerSecond(0), // refused when it is built
+		"0/s":             sluice.PerSecond(0), // invalid when built
 		"007/s":           sluice.PerSecond(7),
 
-		"5 concurrent":             sluice.Concurrent(5),
-		" 1k  concurrent ":         sluice.Concurrent(1000),
-		"5 concurrent lease 10s":   sluice.Concurrent(5).WithPermitTTL(10 * time.Second),
-		"5 concurrent lease 2min":  sluice.Concurrent(5).WithPermitTTL(2 * time.Minute),
-		"5 concurrent lease 500ms": sluice.Concurrent(5).WithPermitTTL(500 * time.Millisecond),
+		"5 concurrent":           sluice.Concurrent(5),
+		" 1k  concurrent ":       sluice.Concurrent(1000),
+		"5 concurrent ttl 10s":   sluice.Concurrent(5).WithPermitTTL(10 * time.Second),
+		"5 concurrent ttl 2min":  sluice.Concurrent(5).WithPermitTTL(2 * time.Minute),
+		"5 concurrent ttl 500ms": sluice.Concurrent(5).WithPermitTTL(500 * time.Millisecond),
 	} {
 		got, err := sluice.ParseLimit(text)
 		if err != nil || got != want {
@@ -67,7 +67,7 @@ func TestParseLimitErrors(t *testing.T) {
 		"10K/s":                    `"10K/s": "10K" is not a count`,
 		"10m/s":                    `"10m/s": "10m" is not a count`,
 		"_/s":                      `"_/s": "_" is not a count`,
-		"99999999999999999/s":      ``, // reads, and is refused when it is built
+		"99999999999999999/s":      ``, // parses, and is invalid when built
 		"99999999999999999999/s":   `"99999999999999999999/s": "99999999999999999999" is not a count`,
 		"9223372036854775807k/s":   `"9223372036854775807k/s": "9223372036854775807k" is not a count`,
 		"10/":                      `"10/": ""` + units,
@@ -79,7 +79,7 @@ func TestParseLimitErrors(t *testing.T) {
 		"10/h30m":                  `"10/h30m": "h30m"` + units,
 		"10/0s":                    `"10/0s": 0 s is not between 1 ms and 366 days`,
 		"10/400d":                  `"10/400d": 400 d is not between 1 ms and 366 days`,
-		"10/2years":                ``, // one more than fits reads, and is refused when it is built
+		"10/2years":                ``, // parses, and is invalid when built
 		"10/3years":                `"10/3years": 3 years is not between 1 ms and 366 days`,
 		"10/99999999999999999999s": `"10/99999999999999999999s": "99999999999999999999" is not a number`,
 	} {
@@ -122,8 +122,8 @@ func TestLimitString(t *testing.T) {
 		{sluice.PerCalendar(5, sluice.CalendarMonth, berlin), "5/calendar month in Europe/Berlin fixed_window"},
 		{sluice.PerCalendar(5, sluice.CalendarDay, nil), "5/calendar day fixed_window"},
 		{sluice.Concurrent(5), "5 concurrent"},
-		{sluice.Concurrent(5).WithPermitTTL(time.Second), "5 concurrent lease 1s"},
-		{sluice.Concurrent(5).WithPermitTTL(90 * time.Minute), "5 concurrent lease 90min"},
+		{sluice.Concurrent(5).WithPermitTTL(time.Second), "5 concurrent ttl 1s"},
+		{sluice.Concurrent(5).WithPermitTTL(90 * time.Minute), "5 concurrent ttl 90min"},
 		{sluice.Limit{}, "0/0s"},
 	} {
 		if got := c.limit.String(); got != c.want {
@@ -132,11 +132,11 @@ func TestLimitString(t *testing.T) {
 	}
 }
 
-// What was read and built is written so that it reads the same.
+// String of a parsed and built limit parses to the same limit.
 func FuzzParseLimit(f *testing.F) {
 	for _, s := range []string{
 		"10/s", "300/3h", "5/week", "10k/min", "1/500ms", "10_000/s", "2M/day", "1/366d", "0/s", "1/8784h", "7/52weeks",
-		"", "/", "10", "10/", "/s", "k/s", "9223372036854775807/s", "1/9223372036854775807ms", "1/s\x00", "5 concurrent", "5 concurrent lease 90s", "½/s", "1/MS",
+		"", "/", "10", "10/", "/s", "k/s", "9223372036854775807/s", "1/9223372036854775807ms", "1/s\x00", "5 concurrent", "5 concurrent ttl 90s", "½/s", "1/MS",
 	} {
 		f.Add(s)
 	}
@@ -159,7 +159,7 @@ func FuzzParseLimit(f *testing.F) {
 	})
 }
 
-// The units that the error lists are those that are read, in their short forms too.
+// The error lists all units that parse, short forms included.
 func TestParseLimitNamesItsUnits(t *testing.T) {
 	_, err := sluice.ParseLimit("5/fortnight")
 	_, list, _ := strings.Cut(err.Error(), "(")

@@ -7,16 +7,15 @@ import (
 	"github.com/sluiceproject/sluice/internal/permit"
 )
 
-// Permit is a permit of one or more [Concurrency] limits. It is renewed every third of its TTL until Release; permits of a
-// crashed process expire after the TTL. A nil or zero Permit holds nothing, and Release of it does nothing; Release may be
-// called twice.
+// Permit is a permit of one or more [Concurrency] limits. It is renewed every TTL/3 until Release; permits of a crashed
+// process expire after the TTL. The methods of a nil or zero Permit do nothing; Release may be called twice.
 //
-// A store that fails is tolerated: a renewal and a release are tried again, and a permit that expired meanwhile is acquired
-// again if there is room. If there is none its holder goes on, and for as long more are in flight than the limit says.
+// Store failures are tolerated: renewals and releases are retried, and a permit that has expired is acquired again if
+// there is room. If there is none, the holder continues, and the requests in flight exceed the limit until it releases.
 type Permit struct{ permit permit.Permit }
 
-// Acquire spends one on the key under all of the limiter's rules, as Allow does, and holds what is to be held of
-// [Concurrency] limits until the permit is released. The permit is nil if the decision is not allowed.
+// Acquire decides a take of cost 1 for key under all of the limiter's rules, as Allow does, and renews the permits of
+// [Concurrency] limits until the returned permit is released. The permit is nil if the take is denied.
 //
 //	permit, d, err := limiter.Acquire(ctx, key)
 //	if err != nil || !d.Allowed {
@@ -24,7 +23,8 @@ type Permit struct{ permit permit.Permit }
 //	}
 //	defer permit.Release(ctx)
 //
-// RetryAfter of a denial is when the first permit expires; there may be room long before, whenever one is released.
+// RetryAfter of a denial is the time until the first permit expires. There may be room earlier, whenever a permit is
+// released.
 func (l *Limiter) Acquire(ctx context.Context, key string) (*Permit, Decision, error) {
 	if err := l.validateRules("ReserveTakes"); err != nil {
 		return nil, Decision{}, err
@@ -42,8 +42,8 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (*Permit, Decision, e
 	return p, out[MostRestrictive(out)], nil
 }
 
-// holdPermits returns a permit for what the decisions granted of [Concurrency] limits, or nil if that is nothing. The takes'
-// keys are copied.
+// holdPermits returns a permit for the [Concurrency] limits among the granted decisions, or nil if there are none. It
+// copies the takes' keys.
 func (l *Limiter) holdPermits(takes []Take, out []Decision) *Permit {
 	var p *Permit
 	for i := range takes {
@@ -68,7 +68,7 @@ func (l *Limiter) holdPermits(takes []Take, out []Decision) *Permit {
 	return p
 }
 
-// Release gives the permit back. It does so though the context has ended, and does not wait for a store that fails.
+// Release releases the permit. It works even if ctx is done, and does not wait for an unavailable store.
 func (p *Permit) Release(ctx context.Context) {
 	if p != nil {
 		p.permit.Release(ctx)

@@ -19,12 +19,12 @@ func acquire(t *testing.T, l *sluice.Limiter, key string) (*sluice.Permit, sluic
 	t.Helper()
 	slot, d, err := l.Acquire(t.Context(), key)
 	if err != nil || d.Allowed != (slot != nil) {
-		t.Fatalf("slot %v, %+v, %v", slot != nil, d, err)
+		t.Fatalf("permit %v, %+v, %v", slot != nil, d, err)
 	}
 	return slot, d
 }
 
-// inFlight is how many are by the store's view.
+// inFlight returns the number of permits that the store counts.
 func inFlight(t *testing.T, l *sluice.Limiter, key string) int64 {
 	t.Helper()
 	d, err := l.Peek(t.Context(), key)
@@ -46,7 +46,7 @@ func TestSlotIsHeldUntilReleased(t *testing.T) {
 				t.Fatalf("a third: %+v", d)
 			}
 		}
-		synctest.Wait() // or it is just being renewed, and given back after that
+		synctest.Wait() // no renewal may be in progress, which would delay the release
 		a.Release(t.Context())
 		a.Release(t.Context())
 		if n := inFlight(t, l, "k"); n != 1 {
@@ -55,7 +55,7 @@ func TestSlotIsHeldUntilReleased(t *testing.T) {
 		c, _ := acquire(t, l, "k")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		b.Release(ctx) // whoever leaves gives back, too
+		b.Release(ctx) // releases although ctx is done
 		c.Release(ctx)
 		var none *sluice.Permit
 		none.Release(ctx)
@@ -65,11 +65,11 @@ func TestSlotIsHeldUntilReleased(t *testing.T) {
 	})
 }
 
-// What a process holds that dies is free a lease after it was last renewed, and not sooner.
+// The permits of a crashed process expire one TTL after their last renewal, and not earlier.
 func TestSlotOfTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := sluice.Must(sluice.New(memstore.New(), "r", sluice.Concurrent(1).WithPermitTTL(3*time.Second)))
-		out := make([]sluice.Decision, 1) // the dead: nobody holds and so renews it
+		out := make([]sluice.Decision, 1) // acquired without Acquire, and so never renewed
 		if ok, err := l.Decide(t.Context(), []sluice.Take{{Rule: l.Rules()[0], Key: "k", Cost: 1}}, out); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
@@ -86,7 +86,7 @@ func TestSlotOfTheDead(t *testing.T) {
 	})
 }
 
-// A limiter may have rates beside: all or nothing.
+// A limiter may have rate limits as well: all or nothing.
 func TestAcquireSeveral(t *testing.T) {
 	rules := []*sluice.Rule{
 		mustRule(t, sluice.Rule{Name: "rate", Limit: sluice.PerHour(3)}),
@@ -101,7 +101,7 @@ func TestAcquireSeveral(t *testing.T) {
 	}
 	a.Release(t.Context())
 	b.Release(t.Context())
-	c, d := acquire(t, l, "k") // what was denied in flight did not cost of the rate
+	c, d := acquire(t, l, "k") // the take denied by the concurrency limit was not charged to the rate limit
 	if c == nil || d.Remaining != 0 {
 		t.Fatalf("%+v", d)
 	}
@@ -120,13 +120,13 @@ func TestAcquireSeveral(t *testing.T) {
 	}
 }
 
-// A denial is not remembered: there may be room any moment.
+// Denials of concurrency limits are not cached, because a permit may be released at any time.
 func TestSlotDenialIsNotRemembered(t *testing.T) {
 	l := sluice.Must(sluice.New(newFar(), "r", sluice.Concurrent(1)))
 	for range 10 {
 		slot, _ := acquire(t, l, "k")
 		if slot == nil {
-			t.Fatal("denied though nobody is in flight")
+			t.Fatal("denied although no request is in flight")
 		}
 		if other, _ := acquire(t, l, "k"); other != nil {
 			t.Fatal("two of one")
@@ -135,7 +135,8 @@ func TestSlotDenialIsNotRemembered(t *testing.T) {
 	}
 }
 
-// While the store is away slots are counted here, those at the store too, and when it is back it knows of all of them.
+// During local fallback, permits are counted in this instance, including those acquired at the store. After recovery
+// the store has all of them.
 func TestSlotsWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -157,14 +158,14 @@ func TestSlotsWhileTheStoreIsAway(t *testing.T) {
 		if fourth, d := acquire(t, l, "k"); fourth != nil || d.Source != sluice.SourceFailLocal {
 			t.Fatalf("a fourth: %+v", d)
 		}
-		pause(2 * time.Minute) // much longer than a lease
-		synctest.Wait()        // nothing is just being renewed
+		pause(2 * time.Minute) // much longer than the TTL
+		synctest.Wait()        // no renewal is in progress
 		third.Release(t.Context())
 		if third, _ = acquire(t, l, "k"); third == nil {
-			t.Fatal("what was released here is not free here")
+			t.Fatal("a permit released locally is not free locally")
 		}
 		away.Store(false)
-		pause(11 * time.Second) // what is held is renewed, and so taken
+		pause(11 * time.Second) // permits are renewed at the store
 		synctest.Wait()
 		if fourth, _ := acquire(t, l, "k"); fourth != nil {
 			t.Fatal("a fourth")
@@ -178,16 +179,16 @@ func TestSlotsWhileTheStoreIsAway(t *testing.T) {
 		if n := inFlight(t, l, "k"); n != 0 {
 			t.Fatalf("%d in flight by the store's view, want none", n)
 		}
-		away.Store(true) // and here as well
+		away.Store(true) // the local count agrees
 		for i := range 4 {
 			if slot, _ := acquire(t, l, "k"); (slot != nil) != (i < 3) {
-				t.Fatalf("slot %d: %v", i, slot != nil)
+				t.Fatalf("permit %d: %v", i, slot != nil)
 			}
 		}
 	})
 }
 
-// A release that the store did not take is tried again.
+// A release that fails at the store is retried.
 func TestReleaseIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -213,14 +214,14 @@ func TestReleaseIsTriedAgain(t *testing.T) {
 	})
 }
 
-// What is released while it is renewed is free as soon as that is done.
+// A permit that is released during its renewal is free as soon as the renewal ends.
 func TestReleaseWhileRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		s.disturb(after(5 * time.Millisecond))
 		l := sluice.Must(sluice.New(s, "r", sluice.Concurrent(1)))
 		slot, _ := acquire(t, l, "k")
-		pause(10*time.Second + time.Millisecond) // the renewal is on its way
+		pause(10*time.Second + time.Millisecond) // the renewal is in progress
 		slot.Release(t.Context())
 		pause(20 * time.Millisecond)
 		if n := inFlight(t, l, "k"); n != 0 {
@@ -229,8 +230,8 @@ func TestReleaseWhileRenewed(t *testing.T) {
 	})
 }
 
-// Slots of many keys come and go at any time, while they are renewed too, by a store that fails now and then. At every
-// moment no more are in flight by the store's view than there may be, and in the end none is.
+// Permits of many keys are acquired and released at any time, also during renewals, at a store that sometimes fails.
+// The store never counts more permits than the limit, and finally none.
 func TestSlotsComeAndGo(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -240,7 +241,7 @@ func TestSlotsComeAndGo(t *testing.T) {
 				if rand.IntN(20) == 0 {
 					return errAway
 				}
-				pause(time.Duration(rand.IntN(3)) * time.Millisecond) // so that others come in between
+				pause(time.Duration(rand.IntN(3)) * time.Millisecond) // so that other goroutines run in between
 				return nil
 			})
 			lease := time.Duration(1+rng.IntN(5)) * 100 * time.Millisecond
@@ -275,7 +276,7 @@ func TestSlotsComeAndGo(t *testing.T) {
 	}
 }
 
-// Settling ends what was in flight: the slot is given back whole, whatever it cost, once.
+// Settling releases the permit once and whole, whatever the actual cost.
 func TestSettleGivesSlotsBack(t *testing.T) {
 	l := sluice.Must(sluice.New(memstore.New(), "r", sluice.Concurrent(3)))
 	for _, actual := range []int64{1, 2, 5, 0} {
@@ -294,9 +295,9 @@ func TestSettleGivesSlotsBack(t *testing.T) {
 
 func TestRulesRefuseForSlots(t *testing.T) {
 	for want, rule := range map[string]sluice.Rule{
-		"Accuracy: what is in flight":     {Name: "r", Limit: sluice.Concurrent(1), Accuracy: sluice.AccuracyLease},
-		"Accuracy: what is in flight is":  {Name: "r", Limit: sluice.Concurrent(1), Accuracy: sluice.AccuracyEventual},
-		"ChargeDenied: who was denied is": {Name: "r", Limit: sluice.Concurrent(1), ChargeDenied: true},
+		"Accuracy: a concurrency limit":    {Name: "r", Limit: sluice.Concurrent(1), Accuracy: sluice.AccuracyLease},
+		"Accuracy: a concurrency limit is": {Name: "r", Limit: sluice.Concurrent(1), Accuracy: sluice.AccuracyEventual},
+		"ChargeDenied is not supported":    {Name: "r", Limit: sluice.Concurrent(1), ChargeDenied: true},
 	} {
 		if _, err := sluice.NewRule(rule); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

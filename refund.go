@@ -7,14 +7,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// refund gives back what earlier takes charged that no receipt names. The takes have negative costs: -5 gives back 5, at most
-// what is counted now. Granted of the decisions is what was given back, as a negative number. No fail mode answers for a
-// store that cannot: then it returns an error, and so little is known as of any call that was not answered. Events are not
-// told.
+// refund refunds charges of earlier takes without their receipts. The takes have negative costs: -5 refunds 5, at most
+// the current usage. Granted of a decision is the refunded amount as a negative number. No fail mode applies: if the
+// store is unavailable refund returns an error, and the refund may or may not have happened. Events are not called.
 //
-// It is for limits that know what is counted now: not for a SlidingWindowLog, which has no entry to take it from, a
-// LeakyQueue, whose places are promises, nor Concurrency. Of a rule with AccuracyLease on a [RemoteStore] it would give back
-// what processes hold and have not spent.
+// refund needs a limit whose current usage can be reduced: not a SlidingWindowLog, which has no entry to remove, a
+// LeakyQueue, whose places are promised, or a Concurrency limit. For a rule with AccuracyLease on a [RemoteStore] it
+// would refund leased quota that instances have not used.
 func (l *Limiter) refund(ctx context.Context, takes []Take, out []Decision) error {
 	if err := l.validate(); err != nil {
 		return err
@@ -26,7 +25,7 @@ func (l *Limiter) refund(ctx context.Context, takes []Take, out []Decision) erro
 	for i := range takes {
 		t := takes[i]
 		if t.Cost >= 0 || t.Cost < -MaxCost {
-			return fmt.Errorf("%w: refund: take %d has a cost of %d: write one from -2^50 to -1", ErrInvalid, i, t.Cost)
+			return fmt.Errorf("%w: refund: take %d: cost %d: use -2^50 to -1", ErrInvalid, i, t.Cost)
 		}
 		if off != nil && t.Rule != nil && (*off)[ruleOf(t.Rule.Name)] {
 			out[i] = Decision{Allowed: true, Source: SourceSuspended, Limit: t.EffectiveLimit().Max(), Rule: t.Rule}

@@ -6,49 +6,47 @@ import (
 	"github.com/sluiceproject/sluice/internal/remote"
 )
 
-// RemoteStore is implemented by stores that ask servers. A [Limiter] gives each of their decisions a timeout, and stops
-// asking a server that does not answer; see [WithStoreTimeout].
+// RemoteStore is a [Store] whose state lives in other processes. A [Limiter] applies a timeout and a circuit breaker
+// per shard to it; see [WithStoreTimeout].
 type RemoteStore interface {
 	Store
-	// Shards is how many servers there are that can fail by themselves.
+	// Shards returns the number of shards, the parts of the store that fail independently.
 	Shards() int
-	// Shard is the number of the one that a take's key lives on.
+	// Shard returns the index of the shard that stores the take's bucket, from 0 to Shards()-1.
 	Shard(t *Take) int
 }
 
-// Arrivals is implemented by a [RemoteStore] that can tell a server that is late from a process that is: one that has not
-// written its request yet, or not read the reply.
+// Arrivals is implemented by a [RemoteStore] that can distinguish a slow server from a busy process, which has not yet
+// written its request or not yet read the reply.
 type Arrivals interface {
 	RemoteStore
-	// Patience is after how much time at least a server could have left a request of this store unanswered for the
-	// timeout, from when it was written. It is 0 if one has, and nothing has come of the reply. Meanwhile own tells
-	// that no server is waited for, but this process.
+	// Patience returns the minimum time until a server could have left a written request without a reply for timeout.
+	// It returns 0 if a server already has, and no part of the reply has arrived. own is true while the store waits
+	// only for this process and not for a server.
 	Patience(timeout time.Duration) (left time.Duration, own bool)
 }
 
-// DefaultStoreTimeout is how long a [RemoteStore] may take for a decision. It is below the 20 ms that Envoy waits.
+// DefaultStoreTimeout is the default timeout of one call to a [RemoteStore]. It is below the 20 ms that Envoy waits.
 const DefaultStoreTimeout = 10 * time.Millisecond
 
-// WithStoreTimeout bounds how long a [RemoteStore] may take for a decision. When it is spent the rules' fail modes answer.
-// The default is [DefaultStoreTimeout].
+// WithStoreTimeout sets the timeout of one call to a [RemoteStore]; the default is [DefaultStoreTimeout]. When it
+// expires, each rule's [FailMode] decides. A circuit breaker per shard stops calls to a shard that fails or times out
+// too often; it stays open for 250 ms to 1 s (± 50 % jitter), and the fail modes decide at once.
 //
-// It is the servers' time. With a store that has [Arrivals] a reply counts that has come when its time is up, though
-// this process was too busy to read it; and a request that was written late has as much time from then. In all a
-// decision takes at most ten times the timeout.
-//
-// A server that fails too often, or is too slow, is not asked for a while: a quarter of a second at first and up to
-// one. Meanwhile the fail modes answer at once.
+// The timeout bounds the servers' time. If the store implements [Arrivals], a reply that has arrived in time is used
+// even if this process was too busy to read it, and a request that was written late has the full timeout from then on.
+// In total a decision takes at most 10 × timeout.
 func WithStoreTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// WithInstances tells how many processes share the limits. While the store cannot answer, a rule with FailLocal admits an
-// equal part of its limit in each, so that together they admit at most limit + (processes − 1). The default is 1: each
-// process admits what the store had left when it was last asked.
+// WithInstances sets the function that returns the number n of instances sharing the limits; the default is 1. With
+// [FailLocal] each instance admits ⌈limit/n⌉ while the store is unavailable, in total at most limit + n − 1. With n = 1
+// each instance admits the remaining quota of its last store decision.
 //
-// A function that returns 0 has not read the number yet. Until it has, a process admits 1 for each key and window, and
-// nothing of a key that was used in its window.
+// If f returns 0, the number is not known yet. Until it is, an instance admits 1 per key and window, and nothing for a
+// key that was used in its current window.
 func WithInstances(f func() int) Option { return func(o *options) { o.instances = f } }
 
-// MaxStaleness is how long it takes at most until a process knows what another has spent under a rule with [AccuracyEventual]:
-// until the one has told the store and the other has asked it, each within the timeout; see [WithStoreTimeout].
-// All processes together admit at most the limit and what is offered in that time.
+// MaxStaleness returns the maximum age of other instances' usage in a local estimate: 2 × (115 ms + timeout), which is
+// two sync intervals with jitter and two store calls. With [AccuracyEventual] all instances together admit at most
+// limit + offered rate × MaxStaleness.
 func MaxStaleness(timeout time.Duration) time.Duration { return remote.Staleness(timeout) }

@@ -13,19 +13,20 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// farStore is a store behind a network that the test disturbs. What reaches it is counted and decided by a memstore.
+// farStore is a store behind a network that tests disturb. Calls that reach it are counted, and decided by a memstore.
 type farStore struct {
 	*memstore.Store
 	servers int
 	calls   atomic.Int64
-	asked   atomic.Int64 // takes
+	asked   atomic.Int64 // number of takes
 	fault   atomic.Pointer[fault]
 }
 
-// fault returns why a take does not reach the store.
+// fault returns the error of a take that does not reach the store.
 type fault func(ctx context.Context, t *sluice.Take) error
 
-// disturb has the network be like this from now on; nil: all is well. A limiter may be asking in the background.
+// disturb sets the state of the network; nil means no failures. It may be called while a limiter calls the store in the
+// background.
 func (s *farStore) disturb(f fault) { s.fault.Store(&f) }
 
 func (s *farStore) disturbed(ctx context.Context, t *sluice.Take) error {
@@ -59,7 +60,7 @@ var errAway = errors.Join(errors.New("connection refused"), sluice.ErrUnavailabl
 
 func refuses(context.Context, *sluice.Take) error { return errAway }
 
-// hangs does not answer before the caller gives up.
+// hangs does not reply before ctx is done.
 func hangs(ctx context.Context, _ *sluice.Take) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -76,7 +77,7 @@ func after(d time.Duration) func(ctx context.Context, _ *sluice.Take) error {
 	}
 }
 
-// pause waits. Under the race detector, timers of one bubble that are due at once must not run at the same moment.
+// pause sleeps. Under the race detector, timers of one bubble must not fire at the same instant.
 func pause(d time.Duration) {
 	if d <= 0 {
 		runtime.Gosched()
@@ -93,7 +94,7 @@ func farLimiter(t *testing.T, s *farStore, mode sluice.FailMode, opts ...sluice.
 	return sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, opts...))
 }
 
-// A store that does not answer costs a caller the budget and no more; then the fail mode answers.
+// An unavailable store delays a caller by at most the store timeout; then the fail mode decides.
 func TestBudget(t *testing.T) {
 	for budget, opts := range map[time.Duration][]sluice.Option{
 		sluice.DefaultStoreTimeout: nil,
@@ -106,13 +107,13 @@ func TestBudget(t *testing.T) {
 			start := time.Now()
 			d, err := l.Allow(t.Context(), "k")
 			if took := time.Since(start); err != nil || !d.Allowed || d.Source != sluice.SourceFailOpen || took != budget {
-				t.Errorf("%+v, %v after %v, want an open answer after %v", d, err, took, budget)
+				t.Errorf("%+v, %v after %v, want fail open after %v", d, err, took, budget)
 			}
 		})
 	}
 }
 
-// A caller with a shorter deadline of its own gets its own error, and the server is not blamed.
+// A caller with a shorter deadline gets its own error, and the breaker does not count it as a failure.
 func TestCallersWhoLeaveDoNotOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -149,9 +150,9 @@ func TestBreakerOpensProbesAndRampsUp(t *testing.T) {
 			return degraded
 		}
 		if ask(100); s.calls.Load() != 20 || away.Load() != 1 {
-			t.Fatalf("%d calls reached a store that refuses, want 20; away %d", s.calls.Load(), away.Load())
+			t.Fatalf("%d calls reached a failing store, want 20; breaker opened %d times", s.calls.Load(), away.Load())
 		}
-		// It is probed after a quarter of a second, give or take half; then twice as long, up to a second.
+		// Probes start after 250 ms ± 50 %; the interval doubles up to 1 s.
 		for _, want := range []time.Duration{250, 500, 1000, 1000, 1000} {
 			start, calls := time.Now(), s.calls.Load()
 			for s.calls.Load() == calls {
@@ -164,7 +165,7 @@ func TestBreakerOpensProbesAndRampsUp(t *testing.T) {
 				t.Errorf("probed after %v, want %v give or take half", took, want)
 			}
 		}
-		// Back again: a part of the calls at first, all after two seconds.
+		// After recovery a part of the calls pass, and all after 2 s.
 		s.disturb(nil)
 		for back.Load() == 0 {
 			pause(10 * time.Millisecond)
@@ -184,7 +185,7 @@ func TestBreakerOpensProbesAndRampsUp(t *testing.T) {
 	})
 }
 
-// A server that answers, but slower than the budget, is no better than one that does not.
+// A server that replies later than the timeout opens the breaker like one that does not reply.
 func TestBreakerOpensForSlowServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -201,7 +202,7 @@ func TestBreakerOpensForSlowServers(t *testing.T) {
 	})
 }
 
-// Now and then an error does not open it.
+// Occasional errors do not open the breaker.
 func TestBreakerToleratesSomeErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -223,7 +224,7 @@ func TestBreakerToleratesSomeErrors(t *testing.T) {
 	})
 }
 
-// Only the keys of the server that is away degrade.
+// Only the keys of the unavailable shard are degraded.
 func TestBreakerPerServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -236,7 +237,7 @@ func TestBreakerPerServer(t *testing.T) {
 		})
 		l := farLimiter(t, s, sluice.FailOpen)
 		for range 40 {
-			mustAllow(t, l, "1", 1) // '1' is odd
+			mustAllow(t, l, "1", 1) // "1" is on the odd shard
 		}
 		rule := l.Rules()[0]
 		takes := []sluice.Take{{Rule: rule, Key: "0", Cost: 1}, {Rule: rule, Key: "1", Cost: 1}, {Rule: rule, Key: "2", Cost: 1}}
@@ -255,7 +256,7 @@ func TestBreakerPerServer(t *testing.T) {
 func TestDenialsAreRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerMinute(6)}) // one each 10 s
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerMinute(6)}) // one every 10 s
 		l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
 		if d := mustAllow(t, l, "k", 5); !d.Allowed {
 			t.Fatal("5 of 6 were denied")
@@ -269,7 +270,7 @@ func TestDenialsAreRemembered(t *testing.T) {
 			t.Errorf("the same cost: %+v", d)
 		}
 		if s.calls.Load() != calls {
-			t.Error("a remembered denial was asked of the store")
+			t.Error("the store was called for a cached denial")
 		}
 		if d := mustAllow(t, l, "k", 3); d.Allowed || d.RetryAfter != 19600*time.Millisecond {
 			t.Errorf("a larger cost, which has to wait for longer: %+v", d)
@@ -287,7 +288,7 @@ func TestDenialsAreRemembered(t *testing.T) {
 		larger := sluice.Must(sluice.PerMinute(60).Build())
 		takes, out := []sluice.Take{{Rule: rule, Key: "k", Cost: 2, Limit: larger}}, make([]sluice.Decision, 1)
 		if _, err := l.Decide(t.Context(), takes, out); err != nil || out[0].Source != sluice.SourceStore {
-			t.Errorf("another limit is answered by what was remembered: %+v %v", out[0], err)
+			t.Errorf("the deny cache decided for another limit: %+v %v", out[0], err)
 		}
 		pause(time.Second)
 		calls = s.calls.Load()
@@ -297,7 +298,7 @@ func TestDenialsAreRemembered(t *testing.T) {
 	})
 }
 
-// Where refusals count they are counted, remembered or not; and a shorter RetryAfter is not exceeded.
+// Denials under a ChargeDenied rule are charged, cached or not; and a shorter RetryAfter is not exceeded.
 func TestDenialsThatAreNotRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -322,7 +323,7 @@ func TestDenialsThatAreNotRemembered(t *testing.T) {
 	})
 }
 
-// Going over to counting here hands out no fresh budget: each process has its part of what the store had left.
+// Local fallback grants no fresh quota: each instance admits its share of the store's remaining quota.
 func TestLocalIsWarm(t *testing.T) {
 	for _, limit := range []sluice.Limit{
 		sluice.PerHour(10), sluice.PerHour(10).WithAlgorithm(sluice.FixedWindow), sluice.PerHour(10).WithAlgorithm(sluice.SlidingWindowLog),
@@ -357,7 +358,7 @@ func TestLocalIsWarm(t *testing.T) {
 	}
 }
 
-// A cost that is too much for a part of the limit is not told that it can never fit.
+// A cost that exceeds the instance's share of the limit, but not the limit, does not return ExceedsLimit.
 func TestLocalPartsAndLargeCosts(t *testing.T) {
 	s := newFar()
 	s.disturb(refuses)
@@ -390,7 +391,7 @@ func TestSuspend(t *testing.T) {
 		}
 		takes := []sluice.Take{{Rule: one, Key: "k", Cost: 1}, {Rule: other, Key: "k", Cost: 1}, {Rule: second, Key: "k", Cost: 1}}
 		out := make([]sluice.Decision, 3)
-		for i, want := range []bool{true, true, true, false} { // the others still count
+		for i, want := range []bool{true, true, true, false} { // the other rules still count
 			ok, err := l.Decide(t.Context(), takes, out)
 			if err != nil || ok != want || out[0].Source != sluice.SourceSuspended || out[1].Source.Degraded() {
 				t.Errorf("%s: call %d: %v %v %+v", name, i, ok, err, out)

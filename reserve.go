@@ -10,21 +10,21 @@ import (
 	"github.com/sluiceproject/sluice/internal/remote"
 )
 
-// Reservation is a take whose true cost is not yet known: the tokens of a language model's answer, the rows of a
-// query, a login that may turn out right. An owner who dies leaves it charged; it wears off like any other take. It is for
-// one goroutine at a time. A nil or zero Reservation holds nothing: there is nothing to settle, and Retry returns an error.
+// Reservation is a charge whose actual cost is known only later: the tokens of a language model's response, the rows of
+// a query, a login that may succeed. A reservation that is never settled stays charged and expires like any other take.
+// It must not be used concurrently. A nil or zero Reservation has nothing to settle, and its Retry returns an error.
 type Reservation struct {
-	Decision // the most restrictive, of the estimates; if it is not allowed, there is nothing to settle
+	Decision // the most restrictive decision about the estimates; if it is not allowed, there is nothing to settle
 
 	limiter    *Limiter
-	takes      []Take     // of the estimates
-	decisions  []Decision // decisions[i] is of takes[i]
+	takes      []Take     // with the estimated costs
+	decisions  []Decision // decisions[i] is about takes[i]
 	permit     *Permit
-	settlement *remote.Settlement // nil: not settled yet
+	settlement *remote.Settlement // nil until the first call of Settle, SettleEach or Cancel
 }
 
-// Reserve spends an estimate on the key. Settle says later what it really cost. Of each [Concurrency] limit it holds one
-// permit, whatever the estimate, as [Limiter.ReserveTakes] does.
+// Reserve charges an estimate, of at least 1, to key. [Reservation.Settle] later replaces it with the actual cost.
+// Reserve also acquires one permit of each [Concurrency] limit, whatever the estimate, as [Limiter.ReserveTakes] does.
 func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
 	if estimate <= 0 {
 		return nil, fmt.Errorf("%w: estimate %d: reserve at least 1", ErrInvalid, estimate)
@@ -46,9 +46,9 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	return r, nil
 }
 
-// ReserveTakes reserves takes, of which each has a cost, all or nothing. It also holds permits of [Concurrency] limits: they
-// are renewed until the reservation is settled or cancelled, or its [Reservation.Permit] is released. The takes and their
-// keys are copied. Set Settles of those that are to be settled at another cost.
+// ReserveTakes reserves takes, each with a cost of at least 1, all or nothing. It also acquires permits of
+// [Concurrency] limits, which are renewed until the reservation is settled or cancelled, or its [Reservation.Permit] is
+// released. The takes and their keys are copied. Set Take.Settles for takes that may be settled at another cost.
 func (l *Limiter) ReserveTakes(ctx context.Context, takes []Take) (*Reservation, error) {
 	if err := l.validate(); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (l *Limiter) ReserveTakes(ctx context.Context, takes []Take) (*Reservation,
 		t.Key, t.HashTag = strings.Clone(t.Key), strings.Clone(t.HashTag)
 	}
 	if len(takes) == 0 {
-		return nil, fmt.Errorf("%w: there are no takes to reserve", ErrInvalid)
+		return nil, fmt.Errorf("%w: reserve: no takes", ErrInvalid)
 	}
 	if err := r.decide(ctx, l.Decide); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (l *Limiter) ReserveTakes(ctx context.Context, takes []Take) (*Reservation,
 	return r, nil
 }
 
-// decide has the limiter decide the takes, and holds what they are granted of what is in flight.
+// decide decides the takes and holds the permits that they are granted.
 func (r *Reservation) decide(ctx context.Context, decide func(context.Context, []Take, []Decision) (bool, error)) error {
 	if r.decisions == nil {
 		r.decisions = make([]Decision, len(r.takes))
@@ -87,10 +87,10 @@ func (r *Reservation) decide(ctx context.Context, decide func(context.Context, [
 	return nil
 }
 
-var errNoReservation = fmt.Errorf("%w: no limiter made this reservation: use Reserve or ReserveTakes", ErrInvalid)
+var errNoReservation = fmt.Errorf("%w: reservation was not created by a limiter: use Reserve or ReserveTakes", ErrInvalid)
 
-// Retry decides again if the reservation was denied; the decisions then are those of now. [Events] are told of them only if
-// they allow it, so that a caller that tries several times is counted as denied once.
+// Retry decides a denied reservation again and replaces its decisions. [Events] are called only if it is allowed then,
+// so that a caller that retries is counted as denied once.
 func (r *Reservation) Retry(ctx context.Context) error {
 	switch {
 	case r == nil || r.limiter == nil:
@@ -107,7 +107,7 @@ func (r *Reservation) Retry(ctx context.Context) error {
 	return nil
 }
 
-// Decisions are what was decided about each take, in their order. They must not be changed.
+// Decisions returns the decision about each take, in the order of the takes. The caller must not change the slice.
 func (r *Reservation) Decisions() []Decision {
 	if r == nil {
 		return nil
@@ -115,8 +115,8 @@ func (r *Reservation) Decisions() []Decision {
 	return r.decisions
 }
 
-// Permit is what the reservation holds of [Concurrency] limits, nil if it holds nothing. To release it leaves the rest
-// charged.
+// Permit returns the reservation's permit of [Concurrency] limits, or nil if it has none. Releasing it leaves the other
+// takes charged.
 func (r *Reservation) Permit() *Permit {
 	if r == nil {
 		return nil
@@ -124,16 +124,16 @@ func (r *Reservation) Permit() *Permit {
 	return r.permit
 }
 
-// Settle replaces the estimate by what it really cost, and releases permits. What was not needed is given back, as far as it
-// has not worn off, to a bucket for up to two hours; what was needed beyond it is charged, and may go into debt. Settling
-// twice does nothing.
+// Settle replaces the estimate with the actual cost and releases permits. The unused part is refunded as far as it has
+// not expired, to a bucket for up to two hours. A higher cost is charged regardless of the limit and may make the
+// balance negative. Settling twice does nothing.
 //
-// While a [RemoteStore] is unavailable Settle returns an error that wraps [ErrUnavailable], and the settlement is kept, with
-// up to 10,000 others, and sent when the store is available. After an error Settle may be called again, which is needed
-// only if there was no room to keep it: it is settled once.
+// While a [RemoteStore] is unavailable, Settle returns an error that wraps [ErrUnavailable]. The settlement stays
+// pending, as one of up to 10,000, and is sent when the store is available. After an error Settle may be called again,
+// because a reservation is settled at most once. That is necessary only if there were too many pending settlements.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 {
-		return fmt.Errorf("%w: settle at %d: a cost cannot be negative", ErrInvalid, actual)
+		return fmt.Errorf("%w: settle: actual cost %d is negative: use at least 0", ErrInvalid, actual)
 	}
 	if r == nil || !r.Allowed {
 		return nil
@@ -147,17 +147,17 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	return r.send(ctx)
 }
 
-// SettleEach is Settle with a cost for each of the takes, in their order.
+// SettleEach is like Settle with an actual cost for each take, in the order of the takes.
 func (r *Reservation) SettleEach(ctx context.Context, actual []int64) error {
 	if r == nil {
 		r = &Reservation{}
 	}
 	if len(actual) != len(r.takes) {
-		return fmt.Errorf("%w: settle %d costs of %d takes", ErrInvalid, len(actual), len(r.takes))
+		return fmt.Errorf("%w: settle: %d actual costs for %d takes: pass one for each", ErrInvalid, len(actual), len(r.takes))
 	}
 	for _, n := range actual {
 		if n < 0 {
-			return fmt.Errorf("%w: settle at %d: a cost cannot be negative", ErrInvalid, n)
+			return fmt.Errorf("%w: settle: actual cost %d is negative: use at least 0", ErrInvalid, n)
 		}
 	}
 	if !r.Allowed {
@@ -169,7 +169,7 @@ func (r *Reservation) SettleEach(ctx context.Context, actual []int64) error {
 	return r.send(ctx)
 }
 
-// begin makes the settlement, unless it is made.
+// begin creates the settlement unless it exists.
 func (r *Reservation) begin(actual func(i int) int64) error {
 	if r.limiter == nil {
 		return errNoReservation
@@ -179,7 +179,7 @@ func (r *Reservation) begin(actual func(i int) int64) error {
 	}
 	settles := make([]Take, 0, len(r.takes))
 	for i := range r.takes {
-		if r.takes[i].EffectiveLimit().Algorithm == Concurrency { // the permit's
+		if r.takes[i].EffectiveLimit().Algorithm == Concurrency { // settled by releasing the permit
 			continue
 		}
 		if t, ok := r.takes[i].Settlement(&r.decisions[i], actual(i)); ok {
@@ -194,33 +194,33 @@ func (r *Reservation) begin(actual func(i int) int64) error {
 	return nil
 }
 
-// send settles, and releases what is held.
+// send releases the permits and settles.
 func (r *Reservation) send(ctx context.Context) error {
 	r.permit.Release(ctx)
 	_, err := r.limiter.engine.Settle(ctx, r.settlement)
 	return err
 }
 
-// Cancel gives the reservation back: nothing was spent after all.
+// Cancel settles the reservation at an actual cost of 0.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
 
-// Escalation is how long a key is blocked each time that it has to be: blocks that grow with each repetition.
+// Escalation is a sequence of blocks that grow longer each time a key is blocked.
 type Escalation struct {
-	Blocks      []time.Duration // of the first time, the second and so on; the last repeats
-	ForgetAfter time.Duration   // since the first time, after which the next is the first again
+	Blocks      []time.Duration // durations of the first block, the second and so on; the last repeats
+	ForgetAfter time.Duration   // time since the first block after which the sequence starts again
 }
 
-// Escalate blocks the key for the next of the blocks and returns how long that is. The times are counted in the limiter's
-// store, so that all instances that share it count together.
+// Escalate blocks key for the next duration of the sequence and returns it. The number of blocks is counted in the
+// limiter's store, so that all instances sharing the store escalate together.
 func (l *Limiter) Escalate(ctx context.Context, key string, e Escalation) (time.Duration, error) {
 	if err := l.validateRules("BlockBuckets"); err != nil {
 		return 0, err
 	}
 	switch {
 	case len(e.Blocks) == 0:
-		return 0, fmt.Errorf("%w: Escalation.Blocks is empty: write how long the first block lasts, the second and so on", ErrInvalid)
+		return 0, fmt.Errorf("%w: escalate: Blocks is empty: set at least one duration", ErrInvalid)
 	case e.ForgetAfter <= 0:
-		return 0, fmt.Errorf("%w: Escalation.ForgetAfter is %v: write after how long the next block is the first again", ErrInvalid, e.ForgetAfter)
+		return 0, fmt.Errorf("%w: escalate: ForgetAfter %v: use a positive duration", ErrInvalid, e.ForgetAfter)
 	}
 	offences, err := NewRule(Rule{
 		Name: l.rules[0].Name + "/offences",
@@ -229,7 +229,7 @@ func (l *Limiter) Escalate(ctx context.Context, key string, e Escalation) (time.
 		},
 	})
 	if err != nil {
-		return 0, fmt.Errorf("%w: Escalation: %w", ErrInvalid, err)
+		return 0, fmt.Errorf("%w: escalate: %w", ErrInvalid, err)
 	}
 	takes, out := []Take{{Rule: offences, Key: key, Cost: 1}}, make([]Decision, 1)
 	if err := l.applyWithin(ctx, takes, out); err != nil {
@@ -243,7 +243,7 @@ func (l *Limiter) Escalate(ctx context.Context, key string, e Escalation) (time.
 	return e.Blocks[step], blocked
 }
 
-// requestTimeout bounds what a request waits for the store.
+// requestTimeout returns the maximum time that a request waits for the store; 0 means no timeout.
 func (l *Limiter) requestTimeout() time.Duration {
 	if !l.engine.IsRemote() {
 		return 0
@@ -251,7 +251,7 @@ func (l *Limiter) requestTimeout() time.Duration {
 	return l.engine.Timeout
 }
 
-// applyWithin applies takes for which no fail mode could answer, within the timeout.
+// applyWithin applies takes without fail modes, within the store timeout.
 func (l *Limiter) applyWithin(ctx context.Context, takes []Take, out []Decision) error {
 	ops, answers, err := new(decideBuffers).inIntegers(takes)
 	if err == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// spendAndHold is a rule on a rate and one on what is in flight.
+// spendAndHold returns a rule with a rate limit and one with a concurrency limit.
 func spendAndHold(t *testing.T) []*sluice.Rule {
 	return []*sluice.Rule{
 		mustRule(t, sluice.Rule{Name: "rate", Limit: sluice.PerHour(100)}),
@@ -20,7 +20,7 @@ func spendAndHold(t *testing.T) []*sluice.Rule {
 	}
 }
 
-// takesOf are takes of all rules, of which those on what is in flight cost 1.
+// takesOf returns takes of all rules; those of concurrency limits cost 1.
 func takesOf(l *sluice.Limiter, key string, cost int64) []sluice.Take {
 	takes := l.Takes(context.Background(), nil, key, cost)
 	for i := range takes {
@@ -67,7 +67,7 @@ func TestTakes(t *testing.T) {
 	}
 }
 
-// TestReserveTakes: what is charged and what is held ends with the settlement.
+// TestReserveTakes: the settlement replaces charges and releases permits.
 func TestReserveTakes(t *testing.T) {
 	l := sluice.Must(sluice.NewWithRules(memstore.New(), spendAndHold(t)))
 	var all []*sluice.Reservation
@@ -91,7 +91,7 @@ func TestReserveTakes(t *testing.T) {
 	if left := remainingOf(t, l, "k"); !slices.Equal(left, []int64{86, 2}) {
 		t.Errorf("remaining after one was settled and the other's permit released: %v", left)
 	}
-	for range 2 { // the second time changes nothing
+	for range 2 { // the second call changes nothing
 		if err := errors.Join(all[1].Cancel(t.Context()), all[2].Cancel(t.Context())); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestSettleEach(t *testing.T) {
 	}
 }
 
-// TestRetry: a reservation that is tried again is reported as denied once, and as allowed when it is.
+// TestRetry: a reservation that is retried is reported as denied once, and as allowed when it is allowed.
 func TestRetry(t *testing.T) {
 	var denied, allowed int
 	l := sluice.Must(sluice.NewWithRules(memstore.New(), spendAndHold(t)[1:], sluice.WithEvents(sluice.Events{
@@ -146,7 +146,7 @@ func TestRetry(t *testing.T) {
 	if err := first.Cancel(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // what is allowed is not decided again
+	for range 2 { // an allowed reservation is not decided again
 		if err := third.Retry(t.Context()); err != nil || !third.Allowed || third.Permit() == nil {
 			t.Fatalf("%+v %v", third.Decision, err)
 		}
@@ -196,7 +196,7 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// A reservation holds one permit of a concurrency limit, whatever it costs, and for as long as it is not settled.
+// A reservation holds one permit of a concurrency limit until it is settled, whatever its cost.
 func TestReserveHoldsPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = time.Second
@@ -215,7 +215,7 @@ func TestReserveHoldsPermits(t *testing.T) {
 		if !first.Allowed || !second.Allowed || first.Permit() == nil {
 			t.Fatalf("%+v, %+v, permit %v", first.Decision, second.Decision, first.Permit())
 		}
-		pause(5 * ttl) // they are renewed
+		pause(5 * ttl) // permits are renewed
 		if r := reserve(1); r.Allowed || r.Permit() != nil {
 			t.Errorf("a third while two are held: %+v", r.Decision)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// resetAll resets rules page by page, and returns how many buckets were removed.
+// resetAll resets rules page by page and returns the number of removed buckets.
 func resetAll(t *testing.T, l *sluice.Limiter, o sluice.ResetOptions) (removed int64) {
 	t.Helper()
 	for {
@@ -42,7 +42,8 @@ func openRedis(t *testing.T, url string) *redisstore.Store {
 	return s
 }
 
-// All buckets of a rule begin anew, whatever their algorithm and hash tag, and blocks are lifted. Those of other rules stay.
+// All buckets of a rule start from zero, whatever their algorithm and hash tag, and blocks are lifted. Buckets of other
+// rules are kept.
 func TestResetRules(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) sluice.Store{
 		"memory":  func(*testing.T) sluice.Store { return memstore.New() },
@@ -58,7 +59,7 @@ func TestResetRules(t *testing.T) {
 			for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter} {
 				limit := sluice.Must(sluice.Per(10, 300*24*time.Hour).WithAlgorithm(a).Build())
 				for i := range 20 {
-					key := fmt.Sprintf("%v-%d-%s", a, i, string(make([]byte, 30*(i%2)))) // some are stored as digests
+					key := fmt.Sprintf("%v-%d-%s", a, i, string(make([]byte, 30*(i%2)))) // some keys are stored as digests
 					takes = append(takes, sluice.Take{Rule: reset, Limit: limit, Key: key, Cost: 4, HashTag: []string{"", "tag"}[i%2]})
 				}
 			}
@@ -87,7 +88,7 @@ func TestResetRules(t *testing.T) {
 			}
 			want := int64(n + 1)
 			if name == "memory" {
-				want = -1 // which it does not know
+				want = -1 // memstore does not count them
 			}
 			if got := resetAll(t, l, sluice.ResetOptions{Rules: []*sluice.Rule{reset}, DryRun: true}); got != want {
 				t.Errorf("%d would be removed, want %d", got, want)
@@ -119,7 +120,7 @@ func TestResetRules(t *testing.T) {
 	}
 }
 
-// Memcached cannot be asked for its keys, and the error says what to do instead.
+// Memcached cannot list its keys, and the error says what to do instead.
 func TestResetRulesUnsupported(t *testing.T) {
 	store, err := memcachestore.Open(memcachestore.Config{Addrs: []string{memcachetest.Start(t).Addr}})
 	if err != nil {
@@ -132,7 +133,7 @@ func TestResetRulesUnsupported(t *testing.T) {
 	}
 }
 
-// A reset amid decisions has each bucket admit its limit once more, and no more than that.
+// After a reset during decisions each bucket admits its limit once more, and not more than that.
 func TestResetRulesAmidDecisions(t *testing.T) {
 	for name, store := range map[string]sluice.Store{"memory": memstore.New(), "redis": openRedis(t, redistest.Start(t).URL())} {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +170,7 @@ func TestResetRulesAmidDecisions(t *testing.T) {
 	}
 }
 
-// What a reset forgot stays so after a restart from a snapshot, and what was counted since is there.
+// Buckets stay reset after a restart from a snapshot, and usage since the reset is kept.
 func TestResetRulesSnapshot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state")
 	open := func() (*memstore.Store, *sluice.Limiter, *sluice.Limiter) {
@@ -200,8 +201,7 @@ func TestResetRulesSnapshot(t *testing.T) {
 	}
 }
 
-// This process forgets what it knows of the rule's keys: denials, leases, estimates, and what it would count by without the
-// store.
+// ResetRules resets all local state of the rule's keys: deny cache, leases, estimates and local fallback.
 func TestResetRulesHere(t *testing.T) {
 	for _, accuracy := range []sluice.Accuracy{sluice.AccuracyExact, sluice.AccuracyLease, sluice.AccuracyEventual} {
 		t.Run(fmt.Sprint(accuracy), func(t *testing.T) {

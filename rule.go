@@ -9,67 +9,67 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// Accuracy is what a rule trades for speed when many processes share a store.
+// Accuracy selects how instances share a limit in a [RemoteStore].
 type Accuracy uint8
 
 const (
-	AccuracyExact    Accuracy = iota // one atomic step at the store: never more than the limit
-	AccuracyLease                    // spend a leased part of the budget in memory: never more than the limit, a little may be stranded
-	AccuracyEventual                 // decide from this process' count plus what others reported: over by rate × [MaxStaleness]
+	AccuracyExact    Accuracy = iota // every take at the store, atomically: admitted ≤ limit
+	AccuracyLease                    // instances lease parts of the quota and count in memory: admitted ≤ limit, unused leases may be wasted
+	AccuracyEventual                 // instances decide from local estimates that they sync: admitted ≤ limit + rate × [MaxStaleness]
 )
 
-// FailMode is what happens to a rule's requests while the store cannot answer.
+// FailMode selects how takes are decided while the store is unavailable.
 type FailMode uint8
 
 const (
-	FailLocal  FailMode = iota // count in this process
-	FailOpen                   // allow
-	FailClosed                 // deny
+	FailLocal  FailMode = iota // count in this process (local fallback)
+	FailOpen                   // allow (fail open)
+	FailClosed                 // deny (fail closed)
 )
 
-// Rule is a limit with a name. Make one with [NewRule]; it is immutable and meant to be shared.
+// Rule is a named limit. Create it with [NewRule]. It is immutable and may be shared.
 type Rule struct {
-	// Name is part of every stored key. The limit's numbers are not, so changing them keeps what was counted; a
-	// changed name or a different kind of algorithm starts anew.
+	// Name is part of every stored key. The limit's numbers are not: changing them keeps the usage. Another name or
+	// another kind of algorithm starts from zero.
 	Name         string
 	Limit        Limit
 	Accuracy     Accuracy
 	OnFailure    FailMode
-	Shadow       bool // decided and reported, never enforced
-	ChargeDenied bool // denied requests are charged too; a sliding log then records them, as in its classic description
+	Shadow       bool // shadow mode: decided and reported, never enforced
+	ChargeDenied bool // denied takes are charged too; a sliding log then records them, as in its classic description
 
-	info *group.Rule // the same, for the layers below; set by NewRule
+	info *group.Rule // the rule for the internal packages; set by NewRule
 }
 
-// MaxRuleName is the longest name a rule may have, in bytes.
+// MaxRuleName is the maximum length of a rule's name in bytes.
 const MaxRuleName = 256
 
-// NewRule checks a rule and returns it ready for use.
+// NewRule validates a rule and returns it ready for use. The error joins all that is invalid.
 func NewRule(r Rule) (*Rule, error) {
 	var faults []error
 	switch {
 	case r.Name == "":
-		faults = append(faults, errors.New(`sluice: rule: Name is empty: name what is limited, such as "api" or "logins-per-ip"`))
+		faults = append(faults, errors.New(`sluice: rule: Name is empty: use a name such as "api" or "logins-per-ip"`))
 	case len(r.Name) > MaxRuleName:
-		faults = append(faults, fmt.Errorf("sluice: rule %.40q…: Name has %d bytes, at most %d are allowed", r.Name, len(r.Name), MaxRuleName))
+		faults = append(faults, fmt.Errorf("sluice: rule %.40q…: Name has %d bytes: use at most %d", r.Name, len(r.Name), MaxRuleName))
 	}
 	if r.OnFailure > FailClosed {
-		faults = append(faults, fmt.Errorf("sluice: rule %q: OnFailure: use FailLocal, FailOpen or FailClosed", r.Name))
+		faults = append(faults, fmt.Errorf("sluice: rule %q: OnFailure: unknown fail mode: use FailLocal, FailOpen or FailClosed", r.Name))
 	}
 	switch {
 	case r.Accuracy != AccuracyExact && r.Limit.Algorithm == Concurrency:
-		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: what is in flight is counted by the store alone: use AccuracyExact", r.Name))
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: a concurrency limit is counted only by the store: use AccuracyExact", r.Name))
 	case r.Accuracy != AccuracyExact && r.Limit.withDefaults().Initial != 0:
-		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only the store knows which keys are new: use AccuracyExact, or leave Initial out of the limit", r.Name))
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: with Limit.Initial only the store can tell which keys are new: use AccuracyExact, or leave Initial out of the limit", r.Name))
 	case r.Accuracy == AccuracyLease && !r.Limit.supportsLease():
-		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow and a continuously refilled bucket can be leased: use AccuracyExact", r.Name))
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: AccuracyLease is supported for a FixedWindow without SoftExcess and a continuously refilled bucket only: use AccuracyExact", r.Name))
 	case r.Accuracy == AccuracyEventual && !r.Limit.supportsEventual():
-		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow, a SlidingWindowCounter without SubWindows and a continuously refilled bucket can be AccuracyEventual: use AccuracyExact", r.Name))
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: AccuracyEventual is supported for a FixedWindow without SoftExcess, a SlidingWindowCounter without SubWindows and a continuously refilled bucket only: use AccuracyExact", r.Name))
 	case r.Accuracy > AccuracyEventual:
-		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: use AccuracyExact, AccuracyLease or AccuracyEventual", r.Name))
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: unknown accuracy: use AccuracyExact, AccuracyLease or AccuracyEventual", r.Name))
 	}
 	if r.ChargeDenied && r.Limit.Algorithm == Concurrency {
-		faults = append(faults, fmt.Errorf("sluice: rule %q: ChargeDenied: who was denied is not in flight: leave it out", r.Name))
+		faults = append(faults, fmt.Errorf("sluice: rule %q: ChargeDenied is not supported with a concurrency limit: denied requests hold no permit", r.Name))
 	}
 	limit, err := r.Limit.Build()
 	if err != nil {
@@ -85,7 +85,7 @@ func NewRule(r Rule) (*Rule, error) {
 	return &r, nil
 }
 
-// Must returns v, or panics if there is an error. It is for limits written in code, which are right or a bug.
+// Must returns v, or panics if err is not nil. It is for limits and rules that are constants of a program.
 func Must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// Every way to a decision names the rule whose decision it is; of several, the one that denied.
+// Every decision has its rule; with several rules, the one that denied.
 func TestDecisionNamesRule(t *testing.T) {
 	hour := mustRule(t, sluice.Rule{Name: "hour", Limit: sluice.PerHour(2)})
 	day := mustRule(t, sluice.Rule{Name: "day", Limit: sluice.PerDay(100)})
@@ -19,7 +19,7 @@ func TestDecisionNamesRule(t *testing.T) {
 	for name, c := range map[string]struct {
 		store sluice.Store
 		rules []*sluice.Rule
-		want  *sluice.Rule // that has the least room: it denies in the end
+		want  *sluice.Rule // the most restrictive rule, which finally denies
 	}{
 		"one rule":      {memstore.New(), []*sluice.Rule{hour}, hour},
 		"several rules": {memstore.New(), []*sluice.Rule{day, hour}, hour},
@@ -62,7 +62,7 @@ func TestDecisionNamesRule(t *testing.T) {
 	}
 }
 
-// What a caller forgot to make is named in the error, or is harmless to look at.
+// The error names the value that was not created, or the zero value is harmless to inspect.
 func TestZeroValues(t *testing.T) {
 	_, err := sluice.New(memstore.New(), "api", sluice.Limit{})
 	var limitErr *sluice.LimitError

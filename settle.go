@@ -9,15 +9,15 @@ import (
 	"github.com/sluiceproject/sluice/internal/private"
 )
 
-// maxSettleMemory bounds how long the store remembers that a reservation was settled, see settleOnce, and for how long after
-// a take a bucket is given back what the take did not need.
+// maxSettleMemory bounds how long a store keeps a settlement's ID, see settleOnce, and for how long after a take
+// its unused part is refunded to a bucket.
 const maxSettleMemory = private.MaxSettleMemory
 
-// Settlement returns the take that settles t at its actual cost, where d is the decision of [Limiter.Decide] about t. It
-// reports false if there is nothing to settle, because nothing was charged. Of a [Concurrency] limit the permit is given
-// back whole, whatever the actual cost is.
+// Settlement returns the take that settles t at its actual cost, where d is the decision of [Limiter.Decide] about t.
+// It returns false if there is nothing to settle because nothing was charged. The permit of a [Concurrency] limit is
+// released whole, whatever the actual cost.
 //
-// Set Settles of a take that is to be settled: without it less is given back.
+// Set t.Settles before t is decided. Otherwise less may be refunded.
 func (t *Take) Settlement(d *Decision, actual int64) (Take, bool) {
 	if d.Granted <= 0 || d.Source > SourceFailLocal || t.Receipt != 0 {
 		return Take{}, false
@@ -31,25 +31,25 @@ func (t *Take) Settlement(d *Decision, actual int64) (Take, bool) {
 	}, true
 }
 
-// settleOnce is [Limiter.Settle] with an id, for settlements that arrive over a network and so perhaps twice.
+// settleOnce is [Limiter.Settle] with an ID, for settlements that may arrive twice over a network.
 //
-// The store remembers the id for at least as long as the duration, at most maxSettleMemory. Settling the same id again, in
-// any process that shares the store, changes nothing and returns false.
+// The store keeps the ID for at least remember, which is at most maxSettleMemory. Settling the same ID again, in
+// any instance that shares the store, changes nothing and returns false.
 //
-// Forgiven is what the takes together were not charged because of the cap on debt; see [Events].
+// forgiven is the total cost that was not charged because of the maximum negative balance; see [Events].
 //
-// While a [RemoteStore] is unavailable settleOnce returns an error that wraps [ErrUnavailable]. The settlement is kept,
-// with up to 10,000 others, and sent when the store is available, but not later than the duration says. It may also be
-// sent again by the caller: it is settled once.
+// While a [RemoteStore] is unavailable, settleOnce returns an error that wraps [ErrUnavailable]. The settlement stays
+// pending, as one of up to 10,000, and is sent when the store is available, at most remember later. The caller may also
+// send it again: it is settled once.
 func (l *Limiter) settleOnce(ctx context.Context, id string, remember time.Duration, takes []Take) (settled bool, forgiven int64, err error) {
 	if err := l.validate(); err != nil {
 		return false, 0, err
 	}
 	switch {
 	case id == "":
-		return false, 0, fmt.Errorf("%w: settle: the id is empty: pass one that no other settlement has", ErrInvalid)
+		return false, 0, fmt.Errorf("%w: settle: ID is empty: use a unique ID", ErrInvalid)
 	case remember <= 0 || remember > maxSettleMemory:
-		return false, 0, fmt.Errorf("%w: settle: remember for %v: use more than 0 and at most %v", ErrInvalid, remember, maxSettleMemory)
+		return false, 0, fmt.Errorf("%w: settle: remember %v: use more than 0 and at most %v", ErrInvalid, remember, maxSettleMemory)
 	}
 	ops, err := settlementOps(takes)
 	if err != nil {
@@ -59,7 +59,7 @@ func (l *Limiter) settleOnce(ctx context.Context, id string, remember time.Durat
 	return l.engine.SettleOnce(ctx, once, ops, time.Now().Add(remember))
 }
 
-// settlementOps says settlements in integers. It returns an error if one of the takes settles nothing.
+// settlementOps converts settlements to ops. It returns an error for a take without a receipt.
 func settlementOps(takes []Take) ([]group.Op, error) {
 	ops := make([]group.Op, len(takes))
 	for i := range takes {
@@ -67,19 +67,19 @@ func settlementOps(takes []Take) ([]group.Op, error) {
 			return nil, err
 		}
 		if takes[i].Receipt == 0 {
-			return nil, fmt.Errorf("%w: settle: take %d names no earlier one: make it with Take.Settlement", ErrInvalid, i)
+			return nil, fmt.Errorf("%w: settle: take %d has no receipt: create it with Take.Settlement", ErrInvalid, i)
 		}
 	}
 	return ops, nil
 }
 
-// Settle replaces what takes were charged by what they really cost. It is [Reservation.Settle] for those who decide with
-// [Limiter.Decide] and settle in another call or another process. [Take.Settlement] makes the takes; their Cost is the
-// difference: negative gives back what has not worn off, positive charges on top and may go into debt. It does not notice if
-// it is done twice.
+// Settle replaces the charges of takes with their actual costs. It is [Reservation.Settle] for callers that decide with
+// [Limiter.Decide] and settle in another call or another process. [Take.Settlement] creates the takes. Their Cost is
+// the difference: a negative one refunds the part that has not expired, a positive one is charged regardless of the
+// limit and may make the balance negative. Settle does not detect that takes are settled twice.
 //
-// While a [RemoteStore] is unavailable it returns nil if the settlement is kept and sent later, which is so for up to
-// 10,000 settlements.
+// While a [RemoteStore] is unavailable, Settle returns nil if the settlement stays pending, as one of up to 10,000. It
+// is sent when the store is available.
 func (l *Limiter) Settle(ctx context.Context, takes []Take) error {
 	if err := l.validate(); err != nil {
 		return err
@@ -95,11 +95,11 @@ func (l *Limiter) Settle(ctx context.Context, takes []Take) error {
 	return err
 }
 
-// settlementRule counts settlements: of each id one fits. The names of rules in files hold no NUL.
+// settlementRule counts settlements, one per ID. Its name differs from all rules in files, whose names contain no NUL.
 var settlementRule = Must(NewRule(Rule{Name: "\x00settled", Limit: *settlementLimits[0]}))
 
-// settlementLimits are windows that begin with the settlement. There are several, so that stores are not filled with ids
-// that nobody could use any more.
+// settlementLimits are windows that begin with the settlement. There are several lengths, so that stores do not keep
+// IDs longer than needed.
 var settlementLimits = func() (all []*Limit) {
 	for window := 2 * time.Minute; ; window *= 2 {
 		once := Limit{Count: 1, Window: min(window, maxSettleMemory), Algorithm: FixedWindow, Align: AlignFirstRequest}
@@ -110,7 +110,7 @@ var settlementLimits = func() (all []*Limit) {
 	}
 }()
 
-// settlementLimit is the shortest that remembers for long enough.
+// settlementLimit returns the limit with the shortest sufficient window.
 func settlementLimit(remember time.Duration) *Limit {
 	for _, l := range settlementLimits {
 		if l.Window >= remember {

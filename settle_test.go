@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// reserved is 6 of 10 spent by Decide, and the take that names it.
+// reserved charges 6 of 10 with Decide and returns the take with its receipt.
 func reserved(t *testing.T, l *sluice.Limiter, rule *sluice.Rule) sluice.Take {
 	t.Helper()
 	takes, out := []sluice.Take{{Rule: rule, Key: "k", Cost: 6}}, make([]sluice.Decision, 1)
@@ -39,14 +39,14 @@ func TestSettleOnce(t *testing.T) {
 					if got := remaining(t, l, "k"); got != tt.remains {
 						t.Errorf("%d remain after settlement %d, want %d", got, i+1, tt.remains)
 					}
-					<-time.After(time.Minute + 50*time.Second) // also later than stores remember the IDs of takes
+					<-time.After(time.Minute + 50*time.Second) // longer than stores remember idempotency IDs
 				}
 			})
 		})
 	}
 }
 
-// However many settle at once, one does.
+// Of many concurrent settlements with the same ID, exactly one is applied.
 func TestSettleOnceConcurrently(t *testing.T) {
 	l := newLimiter(t, sluice.Per(10, 24*time.Hour).WithAlgorithm(sluice.FixedWindow))
 	take := reserved(t, l, l.Rules()[0])
@@ -88,6 +88,6 @@ func TestSettleOnceRefuses(t *testing.T) {
 		}
 	}
 	if ok, _, err := l.SettleOnce(background, "a", time.Minute, []sluice.Take{take}); !ok || err != nil {
-		t.Errorf("what was refused is remembered: %t, %v", ok, err)
+		t.Errorf("the ID of an invalid settlement was stored: %t, %v", ok, err)
 	}
 }

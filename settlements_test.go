@@ -13,13 +13,13 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// shaky is a far store whose calls about some takes fail, before they arrive or after.
+// shaky is a far store whose calls for some takes fail, before or after they arrive.
 type shaky struct {
 	*farStore
-	away  atomic.Bool  // nothing arrives
-	lost  atomic.Int64 // so many answers of settlements are lost
-	ids   atomic.Int64 // so many answers to the question who is first are lost
-	sends atomic.Int64 // settlements that arrived
+	away  atomic.Bool  // no call arrives
+	lost  atomic.Int64 // number of replies to settlements to lose
+	ids   atomic.Int64 // number of replies to claims of a settlement's ID to lose
+	sends atomic.Int64 // number of settlements that arrived
 }
 
 func newShaky() *shaky { return &shaky{farStore: newFar()} }
@@ -45,7 +45,7 @@ func (s *shaky) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	return nil
 }
 
-// perSecond is 1 a second with a burst of 10.
+// perSecond returns a limit of 1 per second with a burst of 10.
 func perSecond() sluice.Limit { return sluice.PerSecond(1).WithBurst(10) }
 
 func shakyLimiter(t *testing.T, s *shaky, limit sluice.Limit, opts ...sluice.Option) *sluice.Limiter {
@@ -55,13 +55,13 @@ func shakyLimiter(t *testing.T, s *shaky, limit sluice.Limit, opts ...sluice.Opt
 	return l
 }
 
-// left is what the store has left, whatever the process remembers.
+// left returns the remaining quota at the store, without the local state of the instance.
 func (s *shaky) left(t *testing.T, l *sluice.Limiter, key string) int64 {
 	t.Helper()
 	return stored(t, s.farStore, l, key)
 }
 
-// Reserve 5 and settle at 10 five seconds later, 200 times, on 1 a second with a burst of 10: 2,000 take 1,990 s.
+// Reserving 5 and settling at 10 after 5 s, 200 times, at 1 per second with a burst of 10: 2,000 take 1,990 s.
 func TestSettledLateIsTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, perSecond())
@@ -82,13 +82,13 @@ func TestSettledLateIsTheRate(t *testing.T) {
 	})
 }
 
-// 200 sessions that estimate 10,000, cost 1,000 and last 10 s each, in turn, on 60,000 a minute: the exact counterfactual admits
-// 36,000 a minute, and no interval has more than the burst and the rate.
+// 200 sessions, each with an estimate of 10,000, a cost of 1,000 and a duration of 10 s, at 60,000 per minute. An exact
+// simulation admits 36,000 per minute, and no interval exceeds burst + rate × length.
 func TestSettledSessions(t *testing.T) {
 	for _, tt := range []struct {
 		burst, estimate int64
 		lasts           time.Duration
-		want            float64 // of the rate, by the counterfactual
+		want            float64 // admitted rate / limit rate in the exact simulation
 	}{
 		{60_000, 10_000, 10 * time.Second, 0.6},
 		{100_000, 10_000, 10 * time.Second, 1},
@@ -102,10 +102,10 @@ func TestSettledSessions(t *testing.T) {
 			ends time.Time
 			r    *sluice.Reservation
 		}
-		var out []session // in the order of their ends
+		var out []session // by end time
 		waiting, start, used := 200, now, int64(0)
 		const actual, warmUp, length = 1_000, 3 * time.Minute, 6 * time.Minute
-		level, at, over := 0.0, now, 0.0 // what a bucket of the rate without a burst would hold of the use
+		level, at, over := 0.0, now, 0.0 // usage as counted by a bucket with the rate and no burst
 		for now.Sub(start) < length {
 			for len(out) > 0 && !out[0].ends.After(now) {
 				if err := out[0].r.Settle(background, actual); err != nil {
@@ -142,7 +142,7 @@ func TestSettledSessions(t *testing.T) {
 	}
 }
 
-// A settlement whose answer is lost is sent again and applied once, whether it charges or gives back.
+// A settlement whose reply is lost is sent again and applied once, whether it charges or refunds.
 func TestSettleLostAnswers(t *testing.T) {
 	for _, actual := range []int64{0, 3, 9} {
 		for lost := range int64(3) {
@@ -167,7 +167,7 @@ func TestSettleLostAnswers(t *testing.T) {
 	}
 }
 
-// After an error a reservation can be settled again, which sends nothing twice.
+// After an error a reservation can be settled again, and is applied once.
 func TestSettleAgainAfterError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
@@ -175,19 +175,19 @@ func TestSettleAgainAfterError(t *testing.T) {
 		r := sluice.Must(l.Reserve(t.Context(), "k", 5))
 		s.lost.Store(1)
 		if err := r.Settle(t.Context(), 9); err == nil {
-			t.Error("the answer was not lost")
+			t.Error("the reply was not lost")
 		}
-		if err := r.Settle(t.Context(), 9); err != nil { // before the limiter has sent it again
+		if err := r.Settle(t.Context(), 9); err != nil { // before the limiter retries it
 			t.Error(err)
 		}
-		pause(time.Second) // in which 1 is replenished
+		pause(time.Second) // 1 is replenished
 		if left := s.left(t, l, "k"); left != 2 {
 			t.Errorf("%d left, want 2", left)
 		}
 	})
 }
 
-// What may have arrived is not sent any more once the store could have forgotten its ID.
+// A settlement that may have arrived is not retried after the store may have deleted its ID.
 func TestSettleIsNotSentTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
@@ -208,7 +208,7 @@ func TestSettleIsNotSentTooLate(t *testing.T) {
 	})
 }
 
-// A process that asks whether it is the first to settle an id, and gets no answer, goes on when it gets one.
+// A call that claims a settlement's ID and gets no reply is retried.
 func TestSettleOnceLostAnswers(t *testing.T) {
 	for _, actual := range []int64{0, 9} {
 		synctest.Test(t, func(t *testing.T) {
@@ -233,8 +233,8 @@ func TestSettleOnceLostAnswers(t *testing.T) {
 	}
 }
 
-// A caller sends a settlement again whose first try did not reach the store. The second does, and its reply is lost: it is
-// the one that the store knows, and is sent again until it is answered.
+// A settlement is sent again after the first call did not reach the store. The second call does, and its reply is lost:
+// the store has applied the second, which is retried until it gets a reply.
 func TestSettleOnceSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
@@ -257,7 +257,8 @@ func TestSettleOnceSentAgain(t *testing.T) {
 	})
 }
 
-// While the store is away settlements are kept, and sent when it is back: each once, also if the caller sends it again.
+// While the store is unavailable settlements stay pending. After recovery each is sent once, even if the caller sends
+// it again.
 func TestSettleOnceStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
@@ -275,7 +276,7 @@ func TestSettleOnceStoreAway(t *testing.T) {
 		for i, take := range takes[:4] {
 			for range 2 {
 				if ok, err := settle(fmt.Sprint(i), take); ok || !errors.Is(err, sluice.ErrUnavailable) {
-					t.Errorf("while it is away: %t, %v", ok, err)
+					t.Errorf("while the store is unavailable: %t, %v", ok, err)
 				}
 			}
 		}
@@ -299,7 +300,7 @@ func TestSettleOnceStoreAway(t *testing.T) {
 	})
 }
 
-// What has expired when the store is back is not settled: it stays charged.
+// A pending settlement that has expired when the store recovers is not applied: the estimate stays charged.
 func TestKeptSettlementsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
@@ -317,7 +318,7 @@ func TestKeptSettlementsExpire(t *testing.T) {
 	})
 }
 
-// 10,000 settlements are kept. What comes then can be settled by its owner, after the store is back.
+// Up to 10,000 settlements are pending. Callers can settle later ones after the store has recovered.
 func TestKeptSettlementsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
@@ -349,7 +350,7 @@ func TestKeptSettlementsAreBounded(t *testing.T) {
 	})
 }
 
-// A limiter that is closed sends what it has kept, also while it gives the server a rest.
+// Closing a limiter sends pending settlements, even while the circuit breaker is open.
 func TestCloseSendsSettlements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
@@ -357,7 +358,7 @@ func TestCloseSendsSettlements(t *testing.T) {
 		r := sluice.Must(l.Reserve(t.Context(), "k", 5))
 		s.away.Store(true)
 		_ = r.Settle(t.Context(), 7)
-		for range 100 { // after some of which it is no longer asked
+		for range 100 { // the breaker opens after some of them
 			mustAllow(t, l, "another", 1)
 		}
 		s.away.Store(false)
@@ -370,8 +371,7 @@ func TestCloseSendsSettlements(t *testing.T) {
 	})
 }
 
-// A reservation that was admitted in this process while the store was away is settled here, and the store is charged what it
-// really cost.
+// A reservation admitted by local fallback is settled locally, and the store is charged its actual cost.
 func TestSettleLocalReservations(t *testing.T) {
 	for _, limit := range []sluice.Limit{sluice.PerHour(100).WithAlgorithm(sluice.FixedWindow), sluice.Per(100, 1000*time.Hour)} {
 		for actual, want := range map[int64]int64{0: 90, 4: 86, 30: 60, 70: 20} {
@@ -392,7 +392,7 @@ func TestSettleLocalReservations(t *testing.T) {
 				}
 				s.away.Store(false)
 				pause(time.Minute)
-				if d := mustAllow(t, l, "k", 1); d.Source != sluice.SourceStore { // a call about the key charges what was admitted here
+				if d := mustAllow(t, l, "k", 1); d.Source != sluice.SourceStore { // this call reports the unreported usage of the key
 					t.Fatalf("%+v", d)
 				}
 				if left := s.left(t, l, "k"); left != want-1 {
@@ -403,7 +403,7 @@ func TestSettleLocalReservations(t *testing.T) {
 	}
 }
 
-// What the cap on debt keeps from being charged is reported.
+// The part of a settlement that exceeds the maximum negative balance is reported as forgiven.
 func TestForgiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, store := range []sluice.Store{memstore.New(), newShaky()} {
@@ -436,7 +436,7 @@ func TestForgiven(t *testing.T) {
 	})
 }
 
-// A reservation that is sent twice with one ID is one, and is given back once.
+// Reservations with the same idempotency ID are charged once and refunded once.
 func TestReplayedReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, perSecond())
@@ -462,7 +462,7 @@ func TestReplayedReservation(t *testing.T) {
 	})
 }
 
-// What a lease's reservations do not need goes back to the lease while it is held, and to the store when it is not.
+// The unused part of a reservation returns to the lease while the instance holds it, otherwise to the store.
 func TestLeaseRefunds(t *testing.T) {
 	for _, limit := range []sluice.Limit{sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow), sluice.Per(1000, 1000*time.Hour)} {
 		for _, returned := range []bool{false, true} {
@@ -493,7 +493,7 @@ func TestLeaseRefunds(t *testing.T) {
 					}
 				}
 				if n := s.calls.Load() - calls; !returned && n > 30 {
-					t.Errorf("%v: %d calls to give back 60 times", limit, n)
+					t.Errorf("%v: %d calls for 60 refunds", limit, n)
 				}
 				if err := l.Close(t.Context()); err != nil {
 					t.Fatal(err)

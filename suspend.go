@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// suspended are the names of rules that are switched off. A nil pointer, which is what nearly always is, costs a load.
+// suspended is the set of names of suspended rules. A nil pointer to it, the usual case, costs one load.
 type suspended map[string]bool
 
-// Suspend switches rules off in this process by name, until [Limiter.Resume]: what they would decide is allowed and not
-// counted. It is for a rule that turns out to do harm, while the rules themselves cannot be changed. The limits
-// of a rule that has several ("rule", "rule#2") are switched together.
+// Suspend stops enforcing rules by name in this instance until [Limiter.Resume]: their takes are allowed and not
+// counted. It is for a rule that does harm while the rules themselves cannot be changed. The limits of a rule with
+// several ("rule", "rule#2") are suspended together.
 func (l *Limiter) Suspend(names ...string) {
 	l.changeSuspended(func(s suspended) {
 		for _, name := range names {
@@ -20,7 +20,7 @@ func (l *Limiter) Suspend(names ...string) {
 	})
 }
 
-// Resume switches suspended rules on again.
+// Resume enforces suspended rules again.
 func (l *Limiter) Resume(names ...string) {
 	l.changeSuspended(func(s suspended) {
 		for _, name := range names {
@@ -29,7 +29,7 @@ func (l *Limiter) Resume(names ...string) {
 	})
 }
 
-// SuspendedRules lists the rules that are switched off.
+// SuspendedRules returns the names of the suspended rules.
 func (l *Limiter) SuspendedRules() []string {
 	if l == nil {
 		return nil
@@ -40,7 +40,7 @@ func (l *Limiter) SuspendedRules() []string {
 	return nil
 }
 
-// isSuspended reports whether a rule is switched off, by its name or that of one of its limits.
+// isSuspended reports whether a rule is suspended, by its name or that of one of its limits.
 func (l *Limiter) isSuspended(name string) bool {
 	if l == nil {
 		return false
@@ -73,8 +73,8 @@ func (l *Limiter) changeSuspended(change func(suspended)) {
 	}
 }
 
-// ruleOf is the name without the number of a limit: what stands before the first # that is not in quotes, which names
-// made of a request's texts have.
+// ruleOf returns the name without the number of a limit: the part before the first # outside quotes. Names that contain
+// text of a request quote it.
 func ruleOf(name string) string {
 	quoted, first := false, -1
 	for i := 0; i < len(name); i++ {
@@ -89,7 +89,7 @@ func ruleOf(name string) string {
 			first = i
 		}
 	}
-	if quoted && first >= 0 { // a quote that never ends is no quote
+	if quoted && first >= 0 { // an unterminated quote is no quote
 		return name[:first]
 	}
 	return name

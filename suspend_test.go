@@ -7,7 +7,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// The limits of a rule are switched together, and a # in a quoted part of a name is none of a limit's number.
+// The limits of a rule are suspended together, and a # in a quoted part of a name does not start the number of a limit.
 func TestSuspendedNames(t *testing.T) {
 	l, err := sluice.NewWithRules(memstore.New(), nil)
 	if err != nil {

@@ -9,53 +9,53 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// Take is one attempt to spend something.
+// Take is an attempt to charge a cost to a key under a rule.
 type Take struct {
 	Rule     *Rule
-	Limit    *Limit // for this call only, from Limit.Build; nil means Rule.Limit
-	Key      string // what is limited: a user, an address, a tenant. Stores in other processes keep it in clear: hash secrets
-	HashTag  string // what the keys of one call share, such as a tenant: shared stores keep them together
-	Cost     int64  // 0 peeks: the decision is that of a take of 1, and nothing is charged; negative gives back what the take of Receipt took
-	MinGrant int64  // accept a partial grant of at least this
-	// MaxDelay accepts a place this much later; the decision's Delay says how long to wait. Buckets only. A LeakyQueue
-	// offers any place it has, and MaxDelay bounds the wait.
+	Limit    *Limit // limit for this call only, created by Limit.Build; nil means Rule.Limit
+	Key      string // the limited key: a user, an address, a tenant. Remote stores keep it in plain text: hash secrets
+	HashTag  string // shared by the keys of one call, such as a tenant: in a Redis Cluster they share a hash slot
+	Cost     int64  // 0 peeks: decides as for a cost of 1 and charges nothing; negative refunds the take of Receipt
+	MinGrant int64  // minimum for a partial grant; 0 grants all or nothing
+	// MaxDelay accepts a grant up to this much later; the decision's Delay is the time to wait. Buckets only. A
+	// LeakyQueue grants any place it has, and MaxDelay bounds the wait.
 	MaxDelay time.Duration
-	// Receipt is Decision.Receipt of an earlier take. With a negative Cost that take is given back, at most what of it has not
-	// worn off. With a positive Cost it is settled: charged on top whatever the limit says, as if at that time. A permit of
-	// a Concurrency limit is renewed by a positive Cost, and has the decision's Receipt for its name from then on; one that
-	// is gone is taken anew if there is room.
+	// Receipt is Decision.Receipt of an earlier take. Cost < 0 refunds that take, at most its unexpired part. Cost > 0
+	// settles it: the cost is added regardless of the limit. For a concurrency limit, Cost > 0 renews the permit and
+	// the decision carries its new receipt; an expired permit is acquired again if there is room.
 	Receipt int64
-	// DryRun, with a Cost of 0, leaves the store as it is. Other peeks convert what was counted under other numbers of the
-	// rule, so that their RetryAfter is kept: use DryRun to look at a key with numbers that may not be those it has.
+	// DryRun, with a Cost of 0, leaves the store unchanged. Other peeks convert a bucket that was stored under other
+	// numbers of the rule, so that the RetryAfter they return holds. Use DryRun to peek with numbers that may differ
+	// from the stored ones.
 	DryRun bool
-	// Settles says that the take will be settled: the store keeps a mark for it, without which a bucket can give back only
-	// what the take itself proves has not worn off. With Receipt it says that the take of Receipt was made so. The settlement of such
-	// a take is made also if Cost is 0, so that the mark can go.
+	// Settles announces that the take will be settled: the store keeps a mark for it. Without the mark, a bucket can
+	// refund only the part that the take itself proves has not expired. With Receipt, Settles repeats that the take of
+	// Receipt had it set. Such a take is settled even if Cost is 0, so that the store can delete the mark.
 	Settles       bool
-	Charged       int64  // with Receipt: what the take of Receipt was charged; 0 if that is not known
-	ChargedOf     int64  // with Receipt: Decision.Limit of the take of Receipt; 0 if the limit is still that
-	IdempotencyID uint64 // non-zero: charged once however often it arrives within a minute
+	Charged       int64  // with Receipt: cost charged for the take of Receipt; 0 if unknown
+	ChargedOf     int64  // with Receipt: Decision.Limit of the take of Receipt; 0 if the limit is the same
+	IdempotencyID uint64 // idempotency ID: takes with the same ID within 1 min are charged once; 0 means none
 
-	local bool // with Receipt: it was decided in this process while the store was unavailable; see Settlement
+	local bool // with Receipt: that take was decided by local fallback; see Settlement
 }
 
-// Source is where a decision came from. While a store is unavailable each rule's [FailMode] decides: FailLocal, the
+// Source is the origin of a decision. While a store is unavailable each rule's [FailMode] decides: FailLocal, the
 // default, counts in this process, FailOpen allows, FailClosed denies.
 type Source uint8
 
 const (
 	SourceStore      Source = iota // the store decided
-	SourceDenyCache                // a remembered denial
+	SourceDenyCache                // the deny cache, from a recent denial of the store
 	SourceLease                    // a lease from the store
-	SourceEventual                 // what this process believes of the key, from its own count and what others reported
-	SourceFailLocal                // the store could not answer; counted in this process
-	SourceFailOpen                 // the store could not answer; allowed
-	SourceFailClosed               // the store could not answer; denied
+	SourceEventual                 // a local estimate
+	SourceFailLocal                // store unavailable; counted in this process
+	SourceFailOpen                 // store unavailable; allowed
+	SourceFailClosed               // store unavailable; denied
 
-	SourceSuspended // an operator has switched the rule off; see Limiter.Suspend
+	SourceSuspended // the rule is suspended; see Limiter.Suspend
 )
 
-var sourceNames = [...]string{"store", "cache", "lease", "eventual", "local", "open", "closed", "suspended"}
+var sourceNames = [...]string{"store", "deny_cache", "lease", "eventual", "local", "open", "closed", "suspended"}
 
 func (s Source) String() string {
 	if int(s) < len(sourceNames) {
@@ -64,53 +64,53 @@ func (s Source) String() string {
 	return fmt.Sprintf("source(%d)", uint8(s))
 }
 
-// Degraded tells that the store did not decide: a fail mode did, or the rule is switched off.
+// Degraded reports whether the store did not make the decision: a fail mode did, or the rule is suspended.
 func (s Source) Degraded() bool { return s >= SourceFailLocal }
 
-// Decision answers one [Take], or all takes of [Limiter.Allow] and its like: then it is that of the rule that is most
-// restrictive, see [MostRestrictive].
+// Decision is the result of one [Take]. Methods that apply several rules, such as [Limiter.Allow], return the most
+// restrictive decision; see [MostRestrictive].
 type Decision struct {
 	Allowed      bool
-	ExceedsLimit bool          // this cost can never fit, as distinct from not now
-	Blocked      bool          // denied because the key is blocked, whatever is left of its limit; see Limiter.Block
-	ShadowDenied bool          // the rule would have denied it, but only reports: Allowed is true
-	Source       Source        // where the answer came from
-	Limit        int64         // the largest cost that can ever be allowed at once, a soft limit's SoftExcess included
-	Granted      int64         // what was spent; negative: what was given back
-	Delay        time.Duration // when allowed: wait this long first
-	Remaining    int64         // the largest cost that a take without MaxDelay could spend now
-	Receipt      int64         // names this take when it is settled or given back
-	RetryAfter   time.Duration // when denied: the same take would be allowed this much later if no other came, perhaps with a Delay
-	ResetAfter   time.Duration // the key is as if never used this much later; with Limit.Initial its bucket is full then
-	Rule         *Rule         // whose decision it is, the one that denied if one did; set by a Limiter, not by stores
+	ExceedsLimit bool          // the cost exceeds the limit and can never be allowed
+	Blocked      bool          // denied because the key is blocked, whatever its usage; see Limiter.Block
+	ShadowDenied bool          // the rule is in shadow mode and would have denied; Allowed is true
+	Source       Source        // origin of the decision
+	Limit        int64         // maximum cost that can be allowed at once, SoftExcess of a soft limit included
+	Granted      int64         // charged cost; negative for a refund
+	Delay        time.Duration // if allowed: time to wait before proceeding
+	Remaining    int64         // maximum cost that would be allowed now without MaxDelay
+	Receipt      int64         // identifies the take for a settlement or refund
+	RetryAfter   time.Duration // if denied: time until the same take would be allowed, perhaps with a Delay, if no others came
+	ResetAfter   time.Duration // time until the bucket is fully reset; with Limit.Initial, until it is full
+	Rule         *Rule         // rule of the decision; set by a Limiter, not by stores
 }
 
-// Store keeps the counts and applies takes to them. Stores are safe for concurrent use.
+// Store keeps buckets and applies takes to them. It must be safe for concurrent use.
 //
-// Apply fills out[i] for takes[i]; out is at least as long as takes. If a take whose rule is not shadow is denied,
-// only takes of ChargeDenied rules are charged; otherwise all that are allowed are charged. A peek neither charges nor
-// denies others. On error no decision is valid and some takes may have been applied.
+// Apply sets out[i] for takes[i]; out is at least as long as takes. If a take of a rule that is not in shadow mode is
+// denied, only takes of ChargeDenied rules are charged; otherwise all allowed takes are. A peek is not charged and
+// denies no other take. After an error no decision is valid, and some takes may have been applied.
 type Store interface {
 	Apply(ctx context.Context, takes []Take, out []Decision) error
 }
 
 var (
-	// ErrClosed is returned by stores that have been closed.
+	// ErrClosed is returned by closed stores.
 	ErrClosed = errors.New("sluice: store is closed")
-	// ErrUnavailable is wrapped by stores when the server behind them cannot answer.
+	// ErrUnavailable is wrapped by errors of stores whose servers do not reply in time.
 	ErrUnavailable = group.ErrUnavailable
-	// ErrInvalid is wrapped by errors about calls that make no sense. They never fail open.
+	// ErrInvalid is wrapped by errors about invalid calls. They never fail open.
 	ErrInvalid = group.ErrInvalid
-	// ErrExceedsLimit is wrapped when a cost can never fit its limit, however long one waits.
-	ErrExceedsLimit = errors.New("sluice: cost can never fit the limit")
+	// ErrExceedsLimit is wrapped when a cost exceeds its limit, so that it can never be allowed.
+	ErrExceedsLimit = errors.New("sluice: cost exceeds limit")
 	// ErrStoreFull is wrapped when a store has no room for a block. Decisions never fail for lack of room.
 	ErrStoreFull = errors.New("sluice: store is full")
 )
 
-// MaxCost bounds the cost of one take: 2^50.
+// MaxCost is the maximum cost of one take: 2^50.
 const MaxCost = 1 << 50
 
-// EffectiveLimit is the limit that applies to the take; a zero Limit if it has neither a limit nor a rule.
+// EffectiveLimit returns t.Limit or, if it is nil, the limit of t.Rule. If both are nil it returns a zero Limit.
 func (t *Take) EffectiveLimit() *Limit { return effectiveLimit(t.Limit, t.Rule) }
 
 func effectiveLimit(own *Limit, rule *Rule) *Limit {
@@ -154,5 +154,5 @@ func tighter(a, b *Decision) bool {
 	return float64(a.Remaining)*float64(b.Limit) < float64(b.Remaining)*float64(a.Limit)
 }
 
-// isShadow reports whether the decision is that of a rule in shadow mode.
+// isShadow reports whether the decision is about a rule in shadow mode.
 func (d *Decision) isShadow() bool { return d.Rule != nil && d.Rule.Shadow }

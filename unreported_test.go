@@ -14,8 +14,8 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// What was admitted while the store was away is on its way to the store, and then does not arrive. It is still owed, and
-// meanwhile no other call is answered by the store, which would admit the same once more.
+// A report of unreported usage is in progress and then fails. The usage stays unreported, and until it is reported no
+// call for the key reaches the store, which would admit the same usage once more.
 func TestDebtsOutliveAPaymentThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := newFar()
@@ -39,7 +39,7 @@ func TestDebtsOutliveAPaymentThatFails(t *testing.T) {
 		held := make(chan struct{})
 		var onItsWay atomic.Bool
 		far.disturb(func(_ context.Context, take *sluice.Take) error {
-			if take.MinGrant == 0 { // what everybody asks
+			if take.MinGrant == 0 { // not a report
 				return nil
 			}
 			onItsWay.Store(true)
@@ -70,8 +70,8 @@ func TestDebtsOutliveAPaymentThatFails(t *testing.T) {
 	})
 }
 
-// What a process admitted while the store was away is charged there though nothing asks that process about the key again:
-// its callers have moved to another, or it ends.
+// Unreported usage is charged to the store even if the instance gets no more requests for the key: its clients use
+// another instance, or it exits.
 func TestDebtsArePaidUnasked(t *testing.T) {
 	for name, then := range map[string]func(t *testing.T, l *sluice.Limiter){
 		"later": func(*testing.T, *sluice.Limiter) { pause(3 * time.Second) },
@@ -106,7 +106,7 @@ func TestDebtsArePaidUnasked(t *testing.T) {
 				then(t, first)
 				askAll(other)
 				for i, n := range admitted {
-					if n < limit || n > limit+1 { // which is the limit, and one less than there are processes
+					if n < limit || n > limit+1 { // limit + n − 1 with n = 2 instances
 						t.Errorf("%s: %d admitted of %d", key(i), n, limit)
 					}
 				}
@@ -118,8 +118,8 @@ func TestDebtsArePaidUnasked(t *testing.T) {
 	}
 }
 
-// A process that owes something asks a server that is away at most once a second besides what it asks for its callers, and
-// stops when nothing of it counts any more.
+// An instance with unreported usage calls an unavailable shard at most once per second in addition to its callers'
+// calls, and stops when all of the usage has expired.
 func TestDebtsThatCannotBePaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := newFar()
@@ -131,18 +131,18 @@ func TestDebtsThatCannotBePaid(t *testing.T) {
 		before := far.calls.Load()
 		pause(10 * time.Minute)
 		if n := far.calls.Load() - before; n < 10 || n > 90 {
-			t.Errorf("%d calls to a server that is away, in the minute for which something is owed", n)
+			t.Errorf("%d calls to an unavailable server in the minute with unreported usage", n)
 		}
 		before = far.calls.Load()
 		pause(time.Hour)
 		if n := far.calls.Load() - before; n != 0 {
-			t.Errorf("%d calls after all that was owed has expired", n)
+			t.Errorf("%d calls after all unreported usage has expired", n)
 		}
 	})
 }
 
-// What is owed is charged once, however often the store does not answer in time, and all of it, whatever is known of the number
-// of processes when it is charged.
+// Unreported usage is charged exactly once, however many replies are late and however the number of instances changes
+// until then.
 func TestDebtsAreChargedOnce(t *testing.T) {
 	for name, nodes := range map[string]func(back bool) int{
 		"alone":                 func(bool) int { return 1 },
@@ -161,7 +161,7 @@ func TestDebtsAreChargedOnce(t *testing.T) {
 					answersLate := &lateReplies{farStore: far}
 					slow := sluice.Must(sluice.NewWithRules(answersLate, []*sluice.Rule{rule}, sluice.WithInstances(func() int { return nodes(back.Load()) })))
 					far.disturb(refuses)
-					admitted := mustAllow(t, slow, "k", 1).Granted // of which the store has not heard
+					admitted := mustAllow(t, slow, "k", 1).Granted // not yet charged at the store
 					far.disturb(nil)
 					for range asked {
 						admitted += mustAllow(t, slow, "k", 1).Granted
@@ -182,7 +182,7 @@ func TestDebtsAreChargedOnce(t *testing.T) {
 	}
 }
 
-// lateReplies is a store that does what it is asked, and whose replies come too late.
+// lateReplies is a store that applies all takes and whose replies are too late.
 type lateReplies struct {
 	*farStore
 	inTime atomic.Bool
@@ -196,8 +196,8 @@ func (s *lateReplies) Apply(ctx context.Context, takes []sluice.Take, out []slui
 	return ctx.Err()
 }
 
-// A process that the store answers only now and then, beside another that it always answers: together they use what a bucket
-// holds and what flows in, however long that goes on. What one admits without the store, another must not have from it as well.
+// Two instances, one of which gets only occasional replies from the store: together they use what the bucket holds plus
+// its refill, for any duration. Usage that one admits by local fallback must not be granted to the other by the store.
 func TestDebtsBesideOthers(t *testing.T) {
 	for _, algorithm := range []sluice.Algorithm{sluice.TokenBucket, sluice.LeakyBucket} {
 		synctest.Test(t, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestDebtsBesideOthers(t *testing.T) {
 					local += d.Granted
 				}
 			}
-			for tick := range 100 * seconds { // each asks as often as the whole rate twice over
+			for tick := range 100 * seconds { // each instance requests twice the full rate
 				switch tick % 100 {
 				case 40:
 					shaky.disturb(refuses)
@@ -235,8 +235,8 @@ func TestDebtsBesideOthers(t *testing.T) {
 	}
 }
 
-// Two processes are asked about a key all the time, before, during and after an outage. The one that finds the store back first
-// does not take from it what the other has admitted and not reported yet.
+// Two instances get requests for a key before, during and after an outage. The first to recover does not use quota that
+// the other has admitted and not yet reported.
 func TestDebtsOfTheOther(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -254,13 +254,13 @@ func TestDebtsOfTheOther(t *testing.T) {
 				for end := time.Now().Add(d); time.Now().Before(end); pause(time.Duration(rnd.Int64N(int64(20 * time.Millisecond)))) {
 					if admitted < most {
 						admitted += mustAllow(t, all[rnd.IntN(processes)], "k", 1).Granted
-					} else { // about another key
+					} else { // for another key
 						mustAllow(t, all[rnd.IntN(processes)], "other", 1)
 					}
 				}
 			}
 			askFor(time.Second, 20)
-			for _, l := range all { // so that each knows what is left, but for what the others take now
+			for _, l := range all { // so that each sees the remaining quota, except for what the others take now
 				admitted += mustAllow(t, l, "k", 1).Granted
 			}
 			far.disturb(refuses)

@@ -32,7 +32,7 @@ func TestWaitPacesInOrder(t *testing.T) {
 					}
 					turns <- turn{i, time.Since(began)}
 				}()
-				synctest.Wait() // so that they come one after the other
+				synctest.Wait() // so that they arrive one after the other
 			}
 			var order []int
 			var times []time.Duration
@@ -52,7 +52,7 @@ func TestWaitPacesInOrder(t *testing.T) {
 	}
 }
 
-// Whose place in the queue would come too late learns so at once.
+// A caller whose place in the queue is after its deadline returns at once.
 func TestWaitForAFarPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, sluice.PerSecond(1).WithBurst(20).WithAlgorithm(sluice.LeakyQueue))
@@ -100,7 +100,7 @@ func TestWaitGivesUp(t *testing.T) {
 			t.Error("it waited although it was bound to be too late")
 		}
 
-		// One who leaves gives the place back: the next waits as long as if nobody had been there.
+		// A caller that leaves refunds its place: the next caller waits as if it had not been there.
 		ctx, cancel = context.WithCancel(background)
 		go func() {
 			<-time.After(10 * time.Second)
@@ -121,16 +121,16 @@ func TestWaitGivesUp(t *testing.T) {
 	})
 }
 
-// A slot that was waited for would have nobody to release it.
+// No caller would release a permit acquired by Wait.
 func TestWaitRefusesSlots(t *testing.T) {
 	l, err := sluice.New(memstore.New(), "in-flight", sluice.Concurrent(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Wait(t.Context(), "k"); !errors.Is(err, sluice.ErrInvalid) {
-		t.Errorf("a wait for a slot: %v", err)
+		t.Errorf("Wait for a permit: %v", err)
 	}
 	if d, err := l.Peek(t.Context(), "k"); err != nil || d.Remaining != 1 {
-		t.Errorf("a slot was taken: %+v, %v", d, err)
+		t.Errorf("a permit was acquired: %+v, %v", d, err)
 	}
 }

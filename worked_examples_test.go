@@ -10,10 +10,10 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// exampleDay is the date on which the worked examples take place.
+// exampleDay is the date of the worked examples.
 var exampleDay = time.Date(2026, time.March, 2, 0, 0, 0, 0, time.UTC)
 
-// example is a limiter on a clock that the test sets.
+// example is a limiter with a virtual clock.
 type example struct {
 	t       *testing.T
 	limiter *sluice.Limiter
@@ -53,7 +53,7 @@ func (e *example) take() sluice.Decision {
 	return d
 }
 
-// admits wants the next n requests admitted, and none after them.
+// admits checks that the next n requests are allowed and the one after them is denied.
 func (e *example) admits(n int) {
 	e.t.Helper()
 	for i := range n {
@@ -66,7 +66,7 @@ func (e *example) admitsOne(what string) sluice.Decision {
 	e.t.Helper()
 	d := e.take()
 	if !d.Allowed {
-		e.t.Errorf("at %s %s is refused for %v, want it admitted", e.now.Format(time.TimeOnly), what, d.RetryAfter)
+		e.t.Errorf("at %s %s is denied for %v, want it allowed", e.now.Format(time.TimeOnly), what, d.RetryAfter)
 	}
 	return d
 }
@@ -75,7 +75,7 @@ func (e *example) refuses(what string) sluice.Decision {
 	e.t.Helper()
 	d := e.take()
 	if d.Allowed {
-		e.t.Errorf("at %s %s is admitted, want it refused", e.now.Format(time.TimeOnly), what)
+		e.t.Errorf("at %s %s is allowed, want it denied", e.now.Format(time.TimeOnly), what)
 	}
 	return d
 }
@@ -88,7 +88,7 @@ func (e *example) leaves(remaining int64) {
 	}
 }
 
-// TestWorkedExamples are the examples of the requirements, number for number.
+// TestWorkedExamples checks the examples of the requirements with their exact numbers.
 func TestWorkedExamples(t *testing.T) {
 	t.Run("B1 token bucket", exampleB1)
 	t.Run("B1 token bucket, continuous refill", exampleB1Continuous)
@@ -118,7 +118,7 @@ func exampleB1(t *testing.T) {
 	}
 	e.at("1:01:00").leaves(4)
 	e.at("1:30:00").leaves(4) // overflow is discarded
-	e.admits(4)               // and idle time saves up a burst
+	e.admits(4)               // idle time refills the bucket
 }
 
 // exampleInitial is the example of docs/algorithms.md.
@@ -169,7 +169,7 @@ func exampleB3(t *testing.T) {
 	e := newExample(t, sluice.PerMinute(5).WithAlgorithm(sluice.FixedWindow))
 	e.at("2:00:30").admits(5)
 	e.at("2:00:59").refuses("a sixth in the minute")
-	e.at("2:01:00").admits(5) // 10 between 2:00:30 and 2:01:30: the boundary's weakness
+	e.at("2:01:00").admits(5) // 10 between 2:00:30 and 2:01:30: the weakness of fixed windows at boundaries
 	e.at("2:01:29").refuses("an eleventh")
 }
 
@@ -226,7 +226,7 @@ func exampleB6Hard(t *testing.T) {
 	e.at("1:00:00").admits(10)
 }
 
-// TestWindowsFromASecondToAMonth are the limits of requirement A10, and that they limit, by every algorithm.
+// TestWindowsFromASecondToAMonth checks the limits of requirement A10 with every algorithm.
 func TestWindowsFromASecondToAMonth(t *testing.T) {
 	limits := map[string]sluice.Limit{
 		"2/s": sluice.PerSecond(2), "10/day": sluice.PerDay(10), "5/week": sluice.PerWeek(5),
@@ -248,7 +248,7 @@ func TestWindowsFromASecondToAMonth(t *testing.T) {
 			e := newExample(t, limit.WithAlgorithm(a))
 			e.at("12:00:00")
 			if d, err := e.limiter.AllowN(context.Background(), "caller", limit.Count-1); err != nil || !d.Allowed {
-				t.Errorf("%v by %v: all but one are refused, error %v", limit, a, err)
+				t.Errorf("%v by %v: all except one are denied, error %v", limit, a, err)
 			}
 			e.admits(1)
 			e.now = e.now.Add(2 * limit.Window)
@@ -257,7 +257,7 @@ func TestWindowsFromASecondToAMonth(t *testing.T) {
 	}
 }
 
-// TestOneUserThreeBuckets: a limit for each endpoint is a bucket for each.
+// TestOneUserThreeBuckets: a limit per endpoint has a bucket per endpoint.
 func TestOneUserThreeBuckets(t *testing.T) {
 	store := memstore.New()
 	for name, n := range map[string]int64{"posts": 1, "friends": 150, "likes": 5} {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// A permit and a reservation that no limiter made hold nothing: no method panics, and there is nothing to give back. So it is
-// for those that are nil because an error was not looked at.
+// Permits and reservations that no limiter created, or that are nil because an error was ignored, hold nothing: no
+// method panics.
 func TestZeroPermitAndReservation(t *testing.T) {
 	permit := sluice.Permit{}
 	for name, v := range map[string]any{
@@ -27,7 +27,7 @@ func TestZeroPermitAndReservation(t *testing.T) {
 					args[j] = reflect.ValueOf(t.Context())
 				}
 			}
-			for range 2 { // the second finds nothing changed by the first
+			for range 2 { // the first call changes nothing for the second
 				func() {
 					defer func() {
 						if p := recover(); p != nil {
@@ -47,7 +47,7 @@ func TestZeroPermitAndReservation(t *testing.T) {
 		if len(r.Decisions()) != 0 || r.Permit() != nil {
 			t.Errorf("%s: %v, %v", name, r.Decisions(), r.Permit())
 		}
-		// To return nil would have a caller that tries until it is allowed try for ever.
+		// If Retry returned nil, a caller that retries until it is allowed would never stop.
 		if err := r.Retry(t.Context()); !errors.Is(err, sluice.ErrInvalid) {
 			t.Errorf("%s: Retry: %v", name, err)
 		}
@@ -58,7 +58,7 @@ func TestZeroPermitAndReservation(t *testing.T) {
 			t.Errorf("%s: SettleEach of a take that it does not have: %v", name, err)
 		}
 	}
-	// A decision that says it is allowed, and no limiter to settle at: what was spent would be lost without a word.
+	// An allowed decision without a limiter: returning nil would lose the charge silently.
 	r := &sluice.Reservation{Decision: sluice.Decision{Allowed: true, Granted: 1}}
 	if err := r.Settle(t.Context(), 3); !errors.Is(err, sluice.ErrInvalid) {
 		t.Errorf("a reservation of a decision: Settle: %v", err)

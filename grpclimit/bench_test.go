@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// transport takes what an interceptor sets, as a server's stream would.
+// transport is a server transport stream that counts the metadata that an interceptor sets.
 type transport struct{ header, trailer int }
 
 func (*transport) Method() string                 { return echoMethod }
@@ -37,7 +37,7 @@ func callContext(s *transport) context.Context {
 
 // BenchmarkUnary is the interceptor alone, without a network.
 func BenchmarkUnary(b *testing.B) {
-	const most = 10_000_000 // more than any machine can do
+	const most = 10_000_000 // never reached
 	tests := []struct {
 		name  string
 		rules []sluice.Rule
@@ -62,7 +62,7 @@ func BenchmarkUnary(b *testing.B) {
 				}
 			}
 			if told := s.header+s.trailer > 0; told != (tt.opts == nil) {
-				b.Fatalf("the quota was told: %v", told)
+				b.Fatalf("quota sent: %v", told)
 			}
 		})
 	}

@@ -18,35 +18,35 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// pushbackKey tells clients with a retry policy when to retry, in milliseconds: gRFC A6.
+// pushbackKey is the trailer with the time to retry in milliseconds, for clients with a retry policy (gRFC A6).
 const pushbackKey = "grpc-retry-pushback-ms"
 
-// callError is how a call ends that does not reach its handler.
+// callError is the status and trailer of a call that does not reach its handler.
 type callError struct {
 	status  *status.Status
 	trailer metadata.MD
 }
 
-// failed is the refusal when there is no decision: the caller's context has ended, or the call made no sense to the
-// limiter, of which the caller is not told more.
+// failed returns the error of a call without a decision: its context is done, or the call to the limiter was invalid. The
+// client gets no internal details.
 func failed(ctx context.Context) *callError {
 	if err := ctx.Err(); err != nil {
 		return &callError{status: status.FromContextError(err)}
 	}
-	return &callError{status: status.New(codes.Internal, "the call's limit could not be decided")}
+	return &callError{status: status.New(codes.Internal, "the rate limit could not be checked")}
 }
 
-// refuse says no in the words of a decision.
+// refuse returns the error of a denied call.
 func (g *enforcer) refuse(c *charge, cost int64) *callError {
 	name := strings.ToValidUTF8(c.rule.Name, "\uFFFD")
 	var st *status.Status
 	switch {
 	case c.Source == sluice.SourceFailClosed:
-		st = status.Newf(codes.Unavailable, "limit %q cannot be checked for now: retry after %v", name, rounded(c.RetryAfter))
+		st = status.Newf(codes.Unavailable, "limit %q cannot be checked at the moment: retry after %v", name, rounded(c.RetryAfter))
 	case c.ExceedsLimit:
-		st = status.Newf(codes.ResourceExhausted, "limit %q: a cost of %d can never fit %d", name, cost, c.Limit)
+		st = status.Newf(codes.ResourceExhausted, "limit %q: cost %d exceeds the limit of %d", name, cost, c.Limit)
 	case c.Blocked:
-		st = status.Newf(codes.ResourceExhausted, "limit %q: the caller is blocked: retry after %v", name, rounded(c.RetryAfter))
+		st = status.Newf(codes.ResourceExhausted, "limit %q: the client is blocked: retry after %v", name, rounded(c.RetryAfter))
 	default:
 		st = status.Newf(codes.ResourceExhausted, "limit %q reached: retry after %v", name, rounded(c.RetryAfter))
 	}
@@ -54,7 +54,7 @@ func (g *enforcer) refuse(c *charge, cost int64) *callError {
 		st = detailed
 	}
 	var trailer metadata.MD
-	if !g.tap { // which has no trailer
+	if !g.tap { // a tap handle cannot send a trailer
 		trailer = metadata.MD{pushbackKey: {pushback(&c.Decision)}}
 		if !g.noQuota {
 			addQuota(trailer, &c.Decision)
@@ -63,7 +63,7 @@ func (g *enforcer) refuse(c *charge, cost int64) *callError {
 	return &callError{st, trailer}
 }
 
-// details are the messages of google.rpc that clients parse.
+// details returns the details of the status: RetryInfo and QuotaFailure of google.rpc.
 func details(c *charge) (all []protoadapt.MessageV1) {
 	if !c.ExceedsLimit {
 		all = append(all, &errdetails.RetryInfo{RetryDelay: durationpb.New(c.RetryAfter)})
@@ -75,7 +75,7 @@ func details(c *charge) (all []protoadapt.MessageV1) {
 	for i := range c.denied {
 		v := &c.denied[i]
 		if v.Source == sluice.SourceFailClosed {
-			continue // not violated: nobody knows
+			continue // unknown whether it is violated
 		}
 		failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{
 			Subject:     strings.ToValidUTF8(v.rule.Name, "\uFFFD"),
@@ -88,12 +88,12 @@ func details(c *charge) (all []protoadapt.MessageV1) {
 
 func describe(d *sluice.Decision) string {
 	if d.ExceedsLimit {
-		return fmt.Sprintf("the cost can never fit %d", d.Limit)
+		return fmt.Sprintf("the cost exceeds the limit of %d", d.Limit)
 	}
 	return fmt.Sprintf("%d of %d remaining, retry after %v", d.Remaining, d.Limit, rounded(d.RetryAfter))
 }
 
-// rounded is a time as people read it: up to the next millisecond.
+// rounded returns d rounded up to the next millisecond, for messages.
 func rounded(d time.Duration) time.Duration {
 	return time.Duration(roundUp(d, time.Millisecond)) * time.Millisecond
 }
@@ -106,8 +106,8 @@ func roundUp(d, unit time.Duration) int64 {
 	return n
 }
 
-// pushback is at least 1 for a denial, since 0 would have the client retry at once. The trailer holds 32 bits; of
-// what does not fit, a client is better told not to retry than to retry too early.
+// pushback returns the value of the pushback trailer. It is at least 1, because clients retry at once at 0. It is -1, do not
+// retry, for times that exceed the trailer's 32 bits, because a client must not retry too early.
 func pushback(d *sluice.Decision) string {
 	ms := max(1, roundUp(d.RetryAfter, time.Millisecond))
 	if d.ExceedsLimit || ms > math.MaxInt32 {

@@ -1,4 +1,4 @@
-// Package grpclimit limits the calls that a gRPC server takes.
+// Package grpclimit provides rate limiting interceptors for gRPC servers.
 //
 //	limiter, err := sluice.New(memstore.New(), "api", sluice.PerSecond(10))
 //	…
@@ -7,33 +7,33 @@
 //		grpc.ChainStreamInterceptor(grpclimit.StreamServerInterceptor(limiter, grpclimit.ByPeer())),
 //	)
 //
-// A [KeyFunc] says whom a call is charged to, and the limiter's rules apply to that key all or nothing. Put the
-// interceptors behind those that authenticate if the key depends on who the caller is. To limit by several rules, give
-// one limiter several rules instead of chaining interceptors: a chain charges the outer limiter for what the inner one
-// denies.
+// A [KeyFunc] returns the key that a call counts against. All rules of the limiter apply to the key together: either every
+// rule is charged or none. If the key depends on the authenticated caller, chain the interceptors after the one that
+// authenticates. To apply several rules, use one limiter with several rules instead of chaining interceptors: a chain
+// charges the outer limiter for calls that the inner one denies.
 //
-// # What a denied caller sees
+// # Denied calls
 //
-// The status is RESOURCE_EXHAUSTED, with the details google.rpc.RetryInfo (the exact time) and google.rpc.QuotaFailure
-// (each rule that denied, by name; never the key). The trailer grpc-retry-pushback-ms carries the same time in
-// milliseconds, rounded up, which clients with a retry policy obey (gRFC A6). It is negative, which tells them not to
-// retry, if the cost can never fit the limit, when RetryInfo is absent too, or if the time is beyond the 24 days that
-// the trailer can say. If the store cannot answer and the rule is [sluice.FailClosed], the status is UNAVAILABLE.
+// The status is RESOURCE_EXHAUSTED with the details google.rpc.RetryInfo (the exact time) and google.rpc.QuotaFailure
+// (the names of the rules that denied, never the key). The trailer grpc-retry-pushback-ms carries the same time in
+// milliseconds, rounded up; clients with a retry policy obey it (gRFC A6). It is negative, which means "do not retry", if
+// the time exceeds the trailer's maximum of 24 days, or if the cost exceeds the limit; in this case RetryInfo is absent too.
+// If the store is unavailable and the rule has [sluice.FailClosed], the status is UNAVAILABLE.
 //
-// # What an allowed caller sees
+// # Allowed calls
 //
-// The header metadata x-ratelimit-limit, x-ratelimit-remaining and x-ratelimit-reset tell of the rule with the smallest
-// share remaining: the most that can be spent at once, what can be spent now, and in how many seconds, rounded up, the
-// key is as if never used. While the store cannot answer, x-ratelimit-degraded says who did: "local", "open" or
-// "closed". Callers are told nothing of rules in shadow mode, which never deny. [WithoutQuotaMetadata] turns all four off.
+// The metadata x-ratelimit-limit, x-ratelimit-remaining and x-ratelimit-reset describe the rule with the lowest share
+// remaining: the maximum cost at once, the remaining quota, and the seconds, rounded up, until the whole limit is available.
+// While the store is unavailable, x-ratelimit-degraded is the fail mode that decided: "local", "open" or "closed". Rules in
+// shadow mode are not reported. [WithoutQuotaMetadata] disables all four.
 //
-// gRPC clients retry only replies without header metadata. So none is set before it is known that the call goes well:
-// with an error, from the handler or from here, the same metadata is in the trailer, where x-ratelimit-reset of a denial
-// is the time to retry after. A cost that can never fit the limit has none. An interceptor in front that sets header metadata undoes this, and clients then ignore
-// grpc-retry-pushback-ms.
+// The metadata is sent in the header of successful calls, and in the trailer of failed ones, because gRPC clients do not
+// retry a call whose response has header metadata. For the same reason interceptors in front must not set header metadata:
+// clients would ignore grpc-retry-pushback-ms. On a denial x-ratelimit-reset is the time to retry; it is absent if the cost
+// exceeds the limit.
 //
-// # Before the call costs anything
+// # Tap handle
 //
-// [TapHandle] denies a call when its headers have been read and nothing else: no goroutine, no message. It can do less
-// than the interceptors; its comment says what.
+// [TapHandle] denies a call as soon as its headers are read, before a goroutine is started or a message is read. It
+// supports fewer features than the interceptors.
 package grpclimit

@@ -12,15 +12,15 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// enforcer is what the interceptors and the tap handle have in common.
+// enforcer is the common part of the interceptors and the tap handle.
 type enforcer struct {
 	options
 	limiter *sluice.Limiter
 	rules   []*sluice.Rule
 	key     KeyFunc
-	tap     bool      // must not wait
-	flight  bool      // calls hold slots
-	scratch sync.Pool // of *scratch, for calls that need Decide
+	tap     bool      // must not block
+	flight  bool      // a rule has a concurrency limit
+	scratch sync.Pool // *scratch, for calls that need Decide
 }
 
 type scratch struct {
@@ -28,13 +28,13 @@ type scratch struct {
 	out   []sluice.Decision
 }
 
-// newEnforcer panics if it is given what can never work: that is a mistake in the program and not in a call.
+// newEnforcer panics if its arguments are invalid.
 func newEnforcer(limiter *sluice.Limiter, key KeyFunc, opts []Option) *enforcer {
 	if limiter == nil || len(limiter.Rules()) == 0 {
-		panic("grpclimit: there is no limiter with a rule: make one with sluice.New or sluice.NewWithRules")
+		panic("grpclimit: limiter is nil or has no rules: use sluice.New or sluice.NewWithRules")
 	}
 	if key == nil {
-		panic("grpclimit: the key is nil: use ByPeer() or another")
+		panic("grpclimit: nil key: use ByPeer() or another KeyFunc")
 	}
 	g := &enforcer{limiter: limiter, rules: limiter.Rules(), key: key}
 	for _, o := range opts {
@@ -44,11 +44,11 @@ func newEnforcer(limiter *sluice.Limiter, key KeyFunc, opts []Option) *enforcer 
 		g.flight = g.flight || r.Limit.Algorithm == sluice.Concurrency
 	}
 	if g.flight && g.perMessage {
-		panic("grpclimit: PerMessage charges messages, and a Concurrency limit is on calls: use two limiters")
+		panic("grpclimit: PerMessage is not supported with a Concurrency limit: use two limiters")
 	}
 	n := len(g.rules)
 	if g.limitFor != nil && n > 1 {
-		panic("grpclimit: LimitFor needs a limiter with one rule")
+		panic("grpclimit: LimitFor requires a limiter with exactly one rule")
 	}
 	g.scratch.New = func() any { return &scratch{make([]sluice.Take, n), make([]sluice.Decision, n)} }
 	return g
@@ -56,7 +56,7 @@ func newEnforcer(limiter *sluice.Limiter, key KeyFunc, opts []Option) *enforcer 
 
 func (g *enforcer) skips(fullMethod string) bool { return g.skip != nil && g.skip(fullMethod) }
 
-// keyOf returns the call's key, or the refusal if there is none.
+// keyOf returns the key of a call, or the error that ends it.
 func (g *enforcer) keyOf(ctx context.Context, fullMethod string) (string, *callError) {
 	key, err := g.key(ctx, fullMethod)
 	if err == nil {
@@ -68,16 +68,16 @@ func (g *enforcer) keyOf(ctx context.Context, fullMethod string) (string, *callE
 	return "", failed(ctx)
 }
 
-// charge is what a call or a message has spent.
+// charge is the charge of a call or a message.
 type charge struct {
-	sluice.Decision // of the rule that matters most to the caller, but with the longest Delay of all
+	sluice.Decision // the most restrictive decision, with the longest Delay of all
 
-	free        bool                // it cost nothing, so nobody was asked
-	rule        *sluice.Rule        // whose decision it is
-	denied      []violation         // the rules that denied
-	reservation *sluice.Reservation // what to give back, if it was reserved
-	takes       []sluice.Take       // what to give back, if Decide took it
-	permit      *sluice.Permit      // what it holds until it ends
+	free        bool                // the cost is 0, so that the limiter was not called
+	rule        *sluice.Rule        // rule of the decision
+	denied      []violation         // decisions of the rules that denied
+	reservation *sluice.Reservation // to refund, if it was reserved
+	takes       []sluice.Take       // to refund, if it was decided by Decide
+	permit      *sluice.Permit      // held until the call ends
 }
 
 type violation struct {
@@ -85,8 +85,8 @@ type violation struct {
 	sluice.Decision
 }
 
-// admit charges a call or a message and, if that is allowed, waits for its turn. Unless keep is set, the charge it
-// returns may not be good for giving back.
+// admit charges a call or a message and, if it is allowed, blocks for its delay. The charge is refundable only if keep is
+// set.
 func (g *enforcer) admit(ctx context.Context, fullMethod, key string, req any, keep bool) (charge, *callError) {
 	cost := int64(1)
 	if g.cost != nil {
@@ -119,8 +119,8 @@ func (g *enforcer) admit(ctx context.Context, fullMethod, key string, req any, k
 	return c, refused
 }
 
-// take asks the limiter, in the cheapest way that serves. Decide knows nothing of a limiter's WithLimitFor, which a
-// limiter with one rule may have: AllowN and Reserve do.
+// take calls the cheapest sufficient method of the limiter. Decide ignores WithLimitFor, which a limiter with one rule may
+// have; AllowN and Reserve support it.
 func (g *enforcer) take(ctx context.Context, fullMethod, key string, cost int64, keep bool) (charge, error) {
 	if len(g.rules) > 1 || g.limitFor != nil || g.flight {
 		return g.decide(ctx, fullMethod, key, cost, keep)
@@ -143,7 +143,7 @@ func (g *enforcer) take(ctx context.Context, fullMethod, key string, cost int64,
 func (g *enforcer) decide(ctx context.Context, fullMethod, key string, cost int64, keep bool) (c charge, err error) {
 	s := g.scratch.Get().(*scratch)
 	defer func() {
-		clear(s.takes) // lets go of the key
+		clear(s.takes) // releases the key
 		g.scratch.Put(s)
 	}()
 	if g.limitFor != nil {
@@ -171,11 +171,11 @@ func (g *enforcer) decide(ctx context.Context, fullMethod, key string, cost int6
 	return c, nil
 }
 
-// permitRetryAfter is when a caller may try again who was denied because too many calls are in flight: nobody knows when one
-// of them ends.
+// permitRetryAfter is the maximum RetryAfter of a denial by a concurrency limit, because it is unknown when a call in flight
+// ends.
 const permitRetryAfter = time.Second
 
-// decideTakes decides the takes, and holds a permit of each limit on calls in flight: one, whatever the call costs.
+// decideTakes decides the takes. It acquires one permit of each concurrency limit, whatever the cost of the call.
 func (g *enforcer) decideTakes(ctx context.Context, s *scratch, c *charge) error {
 	flight := false
 	for i := range s.takes {
@@ -187,8 +187,8 @@ func (g *enforcer) decideTakes(ctx context.Context, s *scratch, c *charge) error
 		_, err := g.limiter.Decide(ctx, s.takes, s.out)
 		return err
 	}
-	if g.tap { // LimitFor chose it
-		return fmt.Errorf("%w: TapHandle never learns when a call ends", sluice.ErrInvalid)
+	if g.tap { // a limit of LimitFor; newEnforcer has checked the rules
+		return fmt.Errorf("%w: Concurrency limit is not supported by TapHandle, which does not see when a call ends", sluice.ErrInvalid)
 	}
 	var err error
 	if c.reservation, err = g.limiter.ReserveTakes(ctx, s.takes); err != nil {
@@ -204,7 +204,7 @@ func (g *enforcer) decideTakes(ctx context.Context, s *scratch, c *charge) error
 	return nil
 }
 
-// refundTakes returns the takes that give back what was taken.
+// refundTakes returns the takes that refund the charges.
 func refundTakes(takes []sluice.Take, out []sluice.Decision) []sluice.Take {
 	back := make([]sluice.Take, 0, len(takes))
 	for i := range takes {
@@ -215,11 +215,11 @@ func refundTakes(takes []sluice.Take, out []sluice.Decision) []sluice.Take {
 	return back
 }
 
-// refundTimeout bounds how long a reply waits for a store that takes back what the call has not used.
+// refundTimeout bounds the time that a refund delays a reply.
 const refundTimeout = time.Second
 
-// refund returns what was charged. The call's context may have ended. If the store cannot answer, the limiter sends it
-// later.
+// refund refunds a charge. It ignores the cancellation of ctx, because the call may have ended. If the store is unavailable,
+// the limiter sends the refund on recovery.
 func (g *enforcer) refund(ctx context.Context, c *charge) {
 	if c.reservation == nil && len(c.takes) == 0 {
 		return
@@ -233,11 +233,11 @@ func (g *enforcer) refund(ctx context.Context, c *charge) {
 	_ = g.limiter.Settle(ctx, c.takes)
 }
 
-// wait lets a queued call's turn come. If the call will end first, its place is given back at once.
+// wait blocks for the delay of a call. If the deadline is earlier, or ctx is done first, it refunds the charge.
 func (g *enforcer) wait(ctx context.Context, c *charge) *callError {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < c.Delay {
 		g.refund(ctx, c)
-		return &callError{status: status.New(codes.DeadlineExceeded, "the turn in the queue comes after the deadline")}
+		return &callError{status: status.New(codes.DeadlineExceeded, "the delay by the rate limit exceeds the deadline")}
 	}
 	timer := time.NewTimer(c.Delay)
 	defer timer.Stop()
@@ -250,7 +250,7 @@ func (g *enforcer) wait(ctx context.Context, c *charge) *callError {
 	}
 }
 
-// settle gives back what the call cost if its outcome is not to be charged.
+// settle refunds the call if its status code is not charged.
 func (g *enforcer) settle(ctx context.Context, c *charge, err error) {
 	if g.chargeIf == nil || c.free || g.chargeIf(codeOf(err)) {
 		return
@@ -258,7 +258,7 @@ func (g *enforcer) settle(ctx context.Context, c *charge, err error) {
 	g.refund(ctx, c)
 }
 
-// codeOf is the code that the client will get for a handler's error.
+// codeOf returns the code that the client gets for a handler's error.
 func codeOf(err error) codes.Code {
 	if st, ok := status.FromError(err); ok {
 		return st.Code()

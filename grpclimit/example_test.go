@@ -89,7 +89,7 @@ func ExampleStreamServerInterceptor() {
 }
 
 func ExampleTapHandle() {
-	// What the server as a whole can bear, refused as cheaply as can be.
+	// A limit of the whole server, with the cheapest possible denials.
 	limiter := sluice.Must(sluice.New(memstore.New(), "all", sluice.PerHour(1)))
 	client, stop := healthClient(grpc.InTapHandle(grpclimit.TapHandle(limiter, grpclimit.Global())))
 	defer stop()
@@ -103,7 +103,7 @@ func ExampleTapHandle() {
 	// ResourceExhausted
 }
 
-// Load balancers and tools ask often and are not the callers a limit is for.
+// Health checks of load balancers are not limited.
 func ExampleSkip() {
 	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerHour(1)))
 	client, stop := healthClient(grpc.ChainUnaryInterceptor(
@@ -123,7 +123,7 @@ func ExampleSkip() {
 	// OK
 }
 
-// Ten wrong passwords an hour; right ones are free.
+// Ten failed logins per hour; successful ones are not charged.
 func ExampleChargeIf() {
 	limiter := sluice.Must(sluice.New(memstore.New(), "wrong-passwords", sluice.PerHour(10)))
 	wrong := grpclimit.ChargeIf(func(code codes.Code) bool { return code == codes.Unauthenticated })
@@ -131,7 +131,7 @@ func ExampleChargeIf() {
 		grpclimit.UnaryServerInterceptor(limiter, grpclimit.ByMetadata("user"), wrong)))
 }
 
-// A long question costs more than a short one.
+// The cost depends on the length of the request.
 func ExampleCost() {
 	limiter := sluice.Must(sluice.New(memstore.New(), "bytes", sluice.PerMinute(100_000)))
 	size := grpclimit.Cost(func(_ context.Context, _ string, req any) int64 {
@@ -145,7 +145,7 @@ func ExampleCost() {
 		grpclimit.UnaryServerInterceptor(limiter, grpclimit.ByPeer(), size)))
 }
 
-// Paying customers have a limit of their own.
+// A higher limit for the paid plan.
 func ExampleLimitFor() {
 	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerMinute(10)))
 	paid := sluice.Must(sluice.PerMinute(1000).Build())
@@ -159,7 +159,7 @@ func ExampleLimitFor() {
 		grpclimit.UnaryServerInterceptor(limiter, grpclimit.ByMetadata("user"), plan)))
 }
 
-// A hundred messages a second, in however many streams.
+// 100 messages per second over all streams of a key.
 func ExamplePerMessage() {
 	limiter := sluice.Must(sluice.New(memstore.New(), "messages", sluice.PerSecond(100)))
 	grpc.NewServer(grpc.ChainStreamInterceptor(
@@ -186,7 +186,7 @@ func ExampleCombine() {
 	// Output: 6:=alice14:/shop.Cart/Add <nil>
 }
 
-// A service, not its single methods.
+// A key per service instead of per method.
 func ExampleByFunc() {
 	key := grpclimit.ByFunc(func(_ context.Context, fullMethod string) string {
 		return fullMethod[:strings.LastIndexByte(fullMethod, '/')+1]
@@ -195,15 +195,15 @@ func ExampleByFunc() {
 	// Output: /shop.Cart/ <nil>
 }
 
-// A key that needs to know who calls, and refuses who does not say.
+// A key that rejects calls without a tenant.
 func ExampleKeyFunc() {
 	var key grpclimit.KeyFunc = func(ctx context.Context, _ string) (string, error) {
 		v := metadata.ValueFromIncomingContext(ctx, "tenant")
 		if len(v) != 1 {
-			return "", status.Error(codes.Unauthenticated, "say which tenant you are")
+			return "", status.Error(codes.Unauthenticated, "missing metadata: tenant")
 		}
 		return v[0], nil
 	}
 	fmt.Println(key(context.Background(), "/shop.Cart/Add"))
-	// Output: rpc error: code = Unauthenticated desc = say which tenant you are
+	// Output: rpc error: code = Unauthenticated desc = missing metadata: tenant
 }

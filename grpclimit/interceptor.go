@@ -12,11 +12,12 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// UnaryServerInterceptor limits unary calls. It panics if there is no limiter with a rule or no key.
+// UnaryServerInterceptor returns an interceptor that limits unary calls. It panics if the limiter is nil or has no rules, if
+// the key is nil, or if options contradict each other.
 //
-// A call that a [sluice.LeakyQueue] has given a later place waits for it here. If the call's context ends first, the
-// place is given back; if its deadline is sooner than the place, at once. What a [sluice.Concurrency] limits is held until
-// the handler returns.
+// A [sluice.LeakyQueue] delays calls. If the deadline of the call is earlier than the end of the delay, the call fails at
+// once with DEADLINE_EXCEEDED; a call that ends while it is delayed is refunded. Under a [sluice.Concurrency] limit a call
+// holds a permit until the handler returns.
 func UnaryServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Option) grpc.UnaryServerInterceptor {
 	g := newEnforcer(limiter, key, opts)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -25,7 +26,7 @@ func UnaryServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Option
 		}
 		c, refused := g.unary(ctx, req, info.FullMethod)
 		if refused != nil {
-			_ = grpc.SetTrailer(ctx, refused.trailer) // fails only outside a server; the status says the same
+			_ = grpc.SetTrailer(ctx, refused.trailer) // fails only outside a server; the status has the same information
 			return nil, refused.status.Err()
 		}
 		defer c.permit.Release(ctx)
@@ -36,8 +37,10 @@ func UnaryServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Option
 	}
 }
 
-// StreamServerInterceptor limits streaming calls: each is charged when it is opened. With [PerMessage] so is each
-// message it receives. What a [sluice.Concurrency] limits is held until the stream ends. It panics if there is no limiter with a rule or no key.
+// StreamServerInterceptor returns an interceptor that limits streaming calls. A call is charged when the stream is opened
+// and, with [PerMessage], for each message that the server receives. Under a [sluice.Concurrency] limit a stream holds a
+// permit until it ends. It panics if the limiter is nil or has no rules, if the key is nil, or if options contradict each
+// other.
 func StreamServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Option) grpc.StreamServerInterceptor {
 	g := newEnforcer(limiter, key, opts)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -62,34 +65,34 @@ func StreamServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Optio
 	}
 }
 
-// TapHandle limits calls of all kinds as soon as their headers have been read, for [google.golang.org/grpc.InTapHandle]:
-// a denied call costs no goroutine and no message is read. A call that passes is charged; do not give its limiter to an
-// interceptor as well.
+// TapHandle returns a tap handle for [google.golang.org/grpc.InTapHandle] that limits all calls as soon as their headers are
+// read: for a denied call no goroutine is started and no message is read. It charges allowed calls, so do not use the same
+// limiter in an interceptor.
 //
-// gRPC runs it on the connection's own goroutine, one call at a time, which has consequences:
+// gRPC calls it on the goroutine of the connection, one call at a time. Therefore:
 //
-//   - It must not take long. Use a limiter whose store is in this process.
-//   - It cannot wait. A call that a [sluice.LeakyQueue] would delay gives its place back and is denied, with the delay
-//     as the time to retry after.
-//   - Nothing has been checked. The method may not exist, and no interceptor has authenticated anybody.
-//   - A denied client gets the status with its details, and no trailer: grpc-retry-pushback-ms cannot be sent, so
-//     clients with a retry policy for the status code retry by their own back-off.
-//   - An allowed client gets no x-ratelimit-* metadata.
-//   - It is not run by servers that take calls through ServeHTTP.
+//   - It must be fast. Use a limiter with a store in the same process.
+//   - It cannot block. A call that a [sluice.LeakyQueue] would delay is denied and not charged; its delay is the time to
+//     retry.
+//   - Nothing has been verified: the method may not exist, and the caller is not authenticated.
+//   - A denial has the status with its details, but no trailer. Without grpc-retry-pushback-ms, clients with a retry policy
+//     for the status code use their own backoff.
+//   - Allowed calls get no x-ratelimit-* metadata.
+//   - Servers that receive calls through ServeHTTP do not call it.
 //
-// It panics if there is no limiter with a rule or no key, and if given [ChargeIf], [PerMessage] or a
+// It panics if the limiter is nil or has no rules, if the key is nil, or if it is given [ChargeIf], [PerMessage] or a
 // [sluice.Concurrency] limit.
 func TapHandle(limiter *sluice.Limiter, key KeyFunc, opts ...Option) tap.ServerInHandle {
 	g := newEnforcer(limiter, key, opts)
 	g.tap = true
 	if g.flight {
-		panic("grpclimit: TapHandle never learns when a call ends: use a Concurrency limit with an interceptor")
+		panic("grpclimit: TapHandle does not support a Concurrency limit, because it does not see when a call ends: use an interceptor")
 	}
 	if g.chargeIf != nil {
-		panic("grpclimit: TapHandle never learns how a call ends: use ChargeIf with an interceptor")
+		panic("grpclimit: TapHandle does not support ChargeIf, because it does not see how a call ends: use an interceptor")
 	}
 	if g.perMessage {
-		panic("grpclimit: TapHandle sees no messages: use PerMessage with StreamServerInterceptor")
+		panic("grpclimit: TapHandle does not support PerMessage, because it sees no messages: use StreamServerInterceptor")
 	}
 	return func(ctx context.Context, info *tap.Info) (context.Context, error) {
 		if g.skips(info.FullMethodName) {
@@ -110,8 +113,8 @@ func (g *enforcer) unary(ctx context.Context, req any, fullMethod string) (charg
 	return g.admit(ctx, fullMethod, key, req, g.chargeIf != nil)
 }
 
-// sendQuota sends the quota with the reply: in the header if all went well and the handler has not sent that itself, else
-// in the trailer. An error with header metadata could not be retried by the client.
+// sendQuota sends the quota in the header if the call succeeded and the handler has not sent the header, and otherwise in the
+// trailer: a client does not retry an error with header metadata.
 func (g *enforcer) sendQuota(ctx context.Context, c *charge, err error) {
 	md := g.quotaOf(c)
 	if md == nil || err == nil && grpc.SetHeader(ctx, md) == nil || isDenial(err) {
@@ -120,5 +123,5 @@ func (g *enforcer) sendQuota(ctx context.Context, c *charge, err error) {
 	_ = grpc.SetTrailer(ctx, md)
 }
 
-// isDenial reports whether another limiter has denied the call, whose own quota is in the trailer already.
+// isDenial reports whether another limiter has denied the call, whose quota is already in the trailer.
 func isDenial(err error) bool { return status.Code(err) == codes.ResourceExhausted }

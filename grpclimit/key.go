@@ -11,32 +11,31 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// KeyFunc names whom a call is charged to. It is given the call's context, with the incoming metadata and the peer in
-// it, and the method as "/package.Service/Method". An error that carries a gRPC status ends the call with that status,
-// any other with INTERNAL and without its text.
+// KeyFunc returns the key that a call counts against. The context is that of the call, with the incoming metadata and the
+// peer, and the method has the form "/package.Service/Method". An error with a gRPC status ends the call with that status,
+// any other error with INTERNAL and without its text.
 type KeyFunc func(ctx context.Context, fullMethod string) (string, error)
 
-// Global gives all calls one key: a limit for the server as a whole.
+// Global returns the same key, the empty string, for all calls: all callers share one bucket.
 func Global() KeyFunc {
 	return func(context.Context, string) (string, error) { return "", nil }
 }
 
-// ByMethod gives each method a key. In a tap handle the name is what the client sent, whether there is such a method or
-// not.
+// ByMethod limits by method. In a tap handle the method is that of the request, whether or not the server has it.
 func ByMethod() KeyFunc {
 	return func(_ context.Context, fullMethod string) (string, error) { return fullMethod, nil }
 }
 
-// ByFunc makes a key of a function that cannot fail. A function that can is a [KeyFunc] already.
+// ByFunc limits by the result of f. If f can fail, use a [KeyFunc].
 func ByFunc(f func(ctx context.Context, fullMethod string) string) KeyFunc {
 	return func(ctx context.Context, fullMethod string) (string, error) { return f(ctx, fullMethod), nil }
 }
 
-// ByMetadata gives each value of a metadata entry a key. Callers choose what they send: use an entry that something in
-// front of the limiter has checked, or a caller has as many keys as it likes.
+// ByMetadata limits by a metadata entry. Use an entry that has been verified: a client that can choose the value freely gets
+// a new bucket with every value.
 //
-// The key is empty if there is no such entry, "=" and the value if there is one, and "+" and the values, each with its
-// length, if there are several: so no entry, an empty value, and values with separators in them are all different.
+// The key is empty without the entry, "=" and the value for one value, and "+" and the values, each preceded by its length,
+// for several. So an absent entry, an empty value, and values that contain separators all have different keys.
 func ByMetadata(name string) KeyFunc {
 	name = strings.ToLower(name)
 	return func(ctx context.Context, _ string) (string, error) {
@@ -54,8 +53,8 @@ func metadataKey(values []string) string {
 	return joined("+", values)
 }
 
-// Combine makes one key of several: per user and method, say. Each part is preceded by its length, so that different
-// parts never make the same key.
+// Combine limits by several keys together, such as user and method. Each part is preceded by its length, so that different
+// parts never have the same key.
 func Combine(keys ...KeyFunc) KeyFunc {
 	return func(ctx context.Context, fullMethod string) (string, error) {
 		var room [8]string
@@ -71,7 +70,7 @@ func Combine(keys ...KeyFunc) KeyFunc {
 	}
 }
 
-// joined writes each part as its length, a colon and itself.
+// joined returns the prefix followed by the length, a colon and the text of each part.
 func joined(prefix string, parts []string) string {
 	size := len(prefix)
 	for _, p := range parts {
@@ -86,11 +85,11 @@ func joined(prefix string, parts []string) string {
 	return string(b)
 }
 
-// ByPeer gives each address that connects a key: an IPv4 address, or the /64 network of an IPv6 address, since a
-// subscriber has that many to choose from. Ports and zones do not count, and an IPv4 address written as IPv6 is the
-// IPv4 address. All who come by a Unix socket share one key, as do all whose address is unknown.
+// ByPeer limits by the address of the peer: its IPv4 address, or the /64 network of its IPv6 address, because a subscriber
+// can use every address of a /64. Ports and zones are ignored, and an IPv4-mapped IPv6 address is treated as its IPv4
+// address. All peers of Unix sockets share one key, and so do all peers whose address is unknown.
 //
-// Behind a proxy the peer is the proxy, and all its callers share a key.
+// Behind a proxy the peer is the proxy, and all its clients share one key.
 func ByPeer() KeyFunc {
 	return func(ctx context.Context, _ string) (string, error) {
 		p, ok := peer.FromContext(ctx)
@@ -101,7 +100,7 @@ func ByPeer() KeyFunc {
 	}
 }
 
-// ipv6Bits is how much of an IPv6 address names a subscriber.
+// ipv6Bits is the length of the IPv6 prefix that identifies a subscriber.
 const ipv6Bits = 64
 
 func addrKey(addr net.Addr) string {
@@ -118,7 +117,7 @@ func addrKey(addr net.Addr) string {
 	}
 	network, text := addr.Network(), addr.String()
 	if strings.HasPrefix(network, "unix") {
-		return "unix" // a client may bind to a name of its choice, so the name says nothing
+		return "unix" // a client may bind to a name of its choice, so the name does not identify it
 	}
 	host, _, err := net.SplitHostPort(text)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/grpclimit"
 )
 
-// addr is an address in words, such as a server behind net/http has.
+// addr is a textual address, as in a server behind net/http.
 type addr struct{ network, text string }
 
 func (a addr) Network() string { return a.network }
@@ -65,7 +65,7 @@ func TestByPeer(t *testing.T) {
 		{"IPv6 NAT64 is not mapped", tcp("64:ff9b::c000:207", "", 1), "64:ff9b::/64"},
 		{"IPv6 link-local with zone", tcp("fe80::1", "eth0", 1), "fe80::/64"},
 		{"IPv6 link-local other zone", tcp("fe80::1", "eth1", 1), "fe80::/64"},
-		{"IPv6 zone in words", addr{"tcp", "[fe80::1%25eth0]:1"}, "fe80::/64"},
+		{"IPv6 zone in text", addr{"tcp", "[fe80::1%25eth0]:1"}, "fe80::/64"},
 		{"Unix unnamed", &net.UnixAddr{Net: "unix"}, "unix"},
 		{"Unix at", &net.UnixAddr{Net: "unix", Name: "@"}, "unix"},
 		{"Unix named by the client", &net.UnixAddr{Net: "unix", Name: "/tmp/mine"}, "unix"},
@@ -93,7 +93,7 @@ func TestByPeer(t *testing.T) {
 	}
 }
 
-// incoming is a context with values of the entry "user", or without the entry if there are none.
+// incoming returns a context with values of the entry "user", or without the entry if there are none.
 func incoming(values ...string) context.Context {
 	md := metadata.MD{"other": {"x"}}
 	if len(values) > 0 {
@@ -158,8 +158,8 @@ func TestCombineReportsErrors(t *testing.T) {
 	}
 }
 
-// FuzzCombine looks for two different callers with one key: metadata values, each a comma-separated list here with
-// "-" for an absent entry, and plain strings.
+// FuzzCombine searches for different callers with the same key: metadata values, each a comma-separated list here with "-"
+// for an absent entry, and plain strings.
 func FuzzCombine(f *testing.F) {
 	f.Add("alice", "x", "alice", "y")
 	f.Add("-", "", "", "")
@@ -180,9 +180,9 @@ func FuzzCombine(f *testing.F) {
 		if same != (key1 == key2) {
 			t.Errorf("%q %q makes %q and %q %q makes %q", values1, part1, key1, values2, part2, key2)
 		}
-		// Another number of parts must not meet it either.
+		// Another number of parts must not have the same key either.
 		if one := keyOf(t, t.Context(), part1, grpclimit.Combine(grpclimit.ByMethod())); one == key2 {
-			t.Errorf("%q alone makes %q, and so does %q %q", part1, one, values2, part2)
+			t.Errorf("%q alone and %q %q have the same key %q", part1, values2, part2, one)
 		}
 	})
 }

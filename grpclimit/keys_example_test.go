@@ -18,7 +18,7 @@ func ExampleGlobal() {
 	// Output: "" <nil>
 }
 
-// Each client address has a limit of its own, and of IPv6 each network of 64 bits.
+// A limit per IPv4 address or IPv6 /64 network.
 func ExampleByPeer() {
 	key := grpclimit.ByPeer()
 	ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP("2001:db8::7"), Port: 443}})

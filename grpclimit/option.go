@@ -8,8 +8,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// Option changes what is charged, to whom it applies and what callers are told. Of two that set the same thing the
-// later counts.
+// Option configures an interceptor or a tap handle. If an option is given twice, the later one applies.
 type Option func(*options)
 
 type options struct {
@@ -21,42 +20,43 @@ type options struct {
 	noQuota    bool
 }
 
-// Cost says what a call costs; without it each costs 1. What costs 0 is neither limited nor charged.
+// Cost sets the function that returns the cost of a call; the default cost is 1. Calls of cost 0 are neither limited nor
+// charged. A negative cost ends the call with INTERNAL.
 //
-// The request is nil where it has not been read: for the call itself in a stream, and in a tap handle. With
-// [PerMessage] the function is also asked for each message, with the message.
+// The request is nil if it has not been read: for the call of a stream, and in a tap handle. With [PerMessage] the function
+// is also called with each message.
 func Cost(f func(ctx context.Context, fullMethod string, req any) int64) Option {
 	return func(o *options) { o.cost = f }
 }
 
-// Skip leaves calls of some methods alone: no key is made and nothing is charged. Without it all are limited, health
-// checks and reflection too.
+// Skip sets the function that reports whether calls of a method bypass the limiter. By default all methods are limited,
+// including health checks and reflection.
 func Skip(f func(fullMethod string) bool) Option { return func(o *options) { o.skip = f } }
 
-// ChargeIf charges by how the call ends: f is given the code of the handler's status, and if it returns false what the
-// call cost is given back, as far as it has not worn off. Until then it is charged, so calls under way cannot exceed
-// the limit together. Charging only failures, say, limits how often a caller may guess a password.
+// ChargeIf charges only calls with certain status codes. A call is charged when it arrives and refunded when the handler is
+// done if f returns false for its code, so that calls in flight never exceed the limit. Only the unexpired part of the charge
+// is refunded. Charging only Unauthenticated, for example, limits password guesses.
 //
-// In a stream it is about the call; messages charged by [PerMessage] stay charged. So does a call whose handler
-// panics. A tap handle never learns how a call ends: [TapHandle] panics when given this option.
+// For a stream only the call is refunded, not the messages charged by [PerMessage]. A call whose handler panics is not
+// refunded. [TapHandle] panics if it is given this option, because it does not see how a call ends.
 func ChargeIf(f func(code codes.Code) bool) Option { return func(o *options) { o.chargeIf = f } }
 
-// LimitFor chooses the limit by call: a plan, a method's own numbers. The function returns a limit made by
-// [sluice.Limit.Build], or nil for the rule's own. It is for limiters with one rule and comes before
+// LimitFor sets the function that returns the limit of a call, for example by plan or method, or nil for the limit of the
+// rule. The limits must come from [sluice.Limit.Build]. It requires a limiter with exactly one rule and replaces
 // [sluice.WithLimitFor].
 func LimitFor(f func(ctx context.Context, fullMethod, key string) *sluice.Limit) Option {
 	return func(o *options) { o.limitFor = f }
 }
 
-// PerMessage charges each message that a stream receives, besides the call: a stream of n messages costs 1+n, and to
-// open one that carries none is not free either. To charge messages alone, let [Cost] return 0 when the request is nil.
-// Messages have the call's key. A message is charged when it has arrived and before the handler gets it.
+// PerMessage charges each message that a stream receives in addition to the call: a stream of n messages costs 1+n. To
+// charge only messages, let [Cost] return 0 if the request is nil. Messages have the key of the call. A message is charged
+// when it has arrived, before the handler receives it.
 //
-// One message too many ends the stream: RecvMsg and from then on SendMsg return the denial, and the client gets its
-// status whatever the handler returns. A [sluice.LeakyQueue] makes RecvMsg wait instead, which slows the client down.
+// A denied message ends the stream: RecvMsg and all later calls of SendMsg return the denial, and the client gets its status
+// whatever the handler returns. A [sluice.LeakyQueue] makes RecvMsg block instead, which slows down the client.
 //
-// Unary calls have one message, which is the call. [TapHandle] sees no messages and panics when given this option.
+// It has no effect on unary calls. [TapHandle] panics if it is given this option, because it sees no messages.
 func PerMessage() Option { return func(o *options) { o.perMessage = true } }
 
-// WithoutQuotaMetadata keeps the x-ratelimit-* metadata from callers. Denials still say when to retry.
+// WithoutQuotaMetadata disables the x-ratelimit-* metadata. Denials still contain the time to retry.
 func WithoutQuotaMetadata() Option { return func(o *options) { o.noQuota = true } }

@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// byLength is a cost: a request's length, and 1 where there is no request.
+// byLength returns the length of a request as its cost, and 1 without a request.
 func byLength(_ context.Context, _ string, req any) int64 {
 	if req == nil {
 		return 1
@@ -39,11 +39,11 @@ func TestCost(t *testing.T) {
 	}
 	wantMD(t, "trailer", r.trailer, "grpc-retry-pushback-ms", "-1")
 	if r := call(t.Context(), conn, echoMethod, ""); len(r.header.Get("x-ratelimit-limit")) != 0 {
-		t.Errorf("a free call has the header %v, want nothing of limits", r.header)
+		t.Errorf("a call of cost 0 has the header %v, want no quota", r.header)
 	}
 }
 
-// A negative cost is a mistake that must not reach the store, where it would give back.
+// A negative cost must not reach the store, where it would be a refund.
 func TestNegativeCost(t *testing.T) {
 	for _, rules := range [][]sluice.Rule{
 		{{Name: "one", Limit: sluice.PerHour(5)}},
@@ -62,7 +62,7 @@ func TestSkip(t *testing.T) {
 	skip := grpclimit.Skip(func(m string) bool { return strings.HasSuffix(m, "/Ping") })
 	noKey := func(_ context.Context, m string) (string, error) {
 		if m == pingMethod {
-			return "", errors.New("asked for the key of a skipped call")
+			return "", errors.New("KeyFunc called for a skipped call")
 		}
 		return "", nil
 	}
@@ -93,7 +93,7 @@ func TestWithoutQuotaMetadata(t *testing.T) {
 	}
 }
 
-// Charging failures alone: the calls that go well are given back.
+// Only failures are charged: successful calls are refunded.
 func TestChargeIf(t *testing.T) {
 	svc := &service{echo: func(_ context.Context, text string) (string, error) {
 		switch text {
@@ -134,7 +134,7 @@ func TestChargeIf(t *testing.T) {
 	}
 }
 
-// While a call is under way it is charged, so that many at once do not exceed the limit.
+// A call in flight is charged, so that concurrent calls do not exceed the limit.
 func TestChargeIfChargesFirst(t *testing.T) {
 	var conn *grpc.ClientConn
 	inner := make(chan codes.Code, 1)
@@ -157,7 +157,7 @@ func TestChargeIfChargesFirst(t *testing.T) {
 	}
 }
 
-// What a store never charged must not be given back to it.
+// A charge that the store did not make must not be refunded there.
 func TestChargeIfWhileStoreFails(t *testing.T) {
 	var takes []sluice.Take
 	store := storeFunc(func(t []sluice.Take, _ []sluice.Decision) error {
@@ -176,7 +176,7 @@ func TestChargeIfWhileStoreFails(t *testing.T) {
 		}
 		for _, take := range takes {
 			if take.Cost < 0 {
-				t.Errorf("%d rules: given back: %+v", len(rules), take)
+				t.Errorf("%d rules: refunded: %+v", len(rules), take)
 			}
 		}
 	}
@@ -201,7 +201,7 @@ func TestLimitFor(t *testing.T) {
 			}
 		}
 		if passed != want {
-			t.Errorf("%s: %d calls passed, want %d", user, passed, want)
+			t.Errorf("%s: %d calls allowed, want %d", user, passed, want)
 		}
 	}
 }
@@ -217,9 +217,9 @@ func TestMistakesPanic(t *testing.T) {
 		make func()
 		want string
 	}{
-		{"no limiter", func() { grpclimit.UnaryServerInterceptor(nil, grpclimit.Global()) }, "no limiter"},
-		{"no rules", func() { grpclimit.StreamServerInterceptor(none, grpclimit.Global()) }, "no limiter with a rule"},
-		{"no key", func() { grpclimit.TapHandle(one, nil) }, "the key is nil"},
+		{"no limiter", func() { grpclimit.UnaryServerInterceptor(nil, grpclimit.Global()) }, "limiter is nil"},
+		{"no rules", func() { grpclimit.StreamServerInterceptor(none, grpclimit.Global()) }, "limiter is nil or has no rules"},
+		{"no key", func() { grpclimit.TapHandle(one, nil) }, "nil key"},
 		{"LimitFor with two rules", func() { grpclimit.UnaryServerInterceptor(two, grpclimit.Global(), limitFor) }, "one rule"},
 		{"tap with ChargeIf", func() { grpclimit.TapHandle(one, grpclimit.Global(), chargeIf) }, "how a call ends"},
 		{"tap with PerMessage", func() { grpclimit.TapHandle(one, grpclimit.Global(), grpclimit.PerMessage()) }, "no messages"},

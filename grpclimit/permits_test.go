@@ -15,15 +15,15 @@ import (
 	"github.com/sluiceproject/sluice/grpclimit"
 )
 
-// What is in flight is held until the handler returns: a call from inside a call is one too many, and one after it is
-// not, however the one before has ended.
+// A permit is held until the handler returns: a nested call is denied, and a later call is allowed, however the previous one
+// has ended.
 func TestInFlight(t *testing.T) {
 	l := limiter(t, "calls", sluice.Concurrent(1))
 	var conn *grpc.ClientConn
 	inside := func() {
 		err := conn.Invoke(context.Background(), pingMethod, wrapperspb.String(""), &wrapperspb.StringValue{})
 		if status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("a call from inside a call: %v", err)
+			t.Errorf("nested call: %v", err)
 		}
 		for _, d := range status.Convert(err).Details() {
 			if retry, ok := d.(interface{ GetRetryDelay() *durationpb.Duration }); ok && retry.GetRetryDelay().AsDuration() != time.Second {

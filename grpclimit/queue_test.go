@@ -15,7 +15,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// queued makes a function that calls through the interceptor and tells after how long the handler ran.
+// queued returns a function that calls through the interceptor and returns the delay of the handler.
 func queued(l *sluice.Limiter, opts ...grpclimit.Option) func(ctx context.Context) (time.Duration, error) {
 	interceptor := grpclimit.UnaryServerInterceptor(l, grpclimit.Global(), opts...)
 	return func(ctx context.Context) (took time.Duration, err error) {
@@ -28,7 +28,7 @@ func queued(l *sluice.Limiter, opts ...grpclimit.Option) func(ctx context.Contex
 	}
 }
 
-// queues are limiters with a queue of one a minute, each asked in another way.
+// queues returns limiters with a leaky queue of 1/min, each called by another method.
 func queues(t *testing.T) map[string]func(context.Context) (time.Duration, error) {
 	t.Helper()
 	queue := sluice.Every(time.Minute).WithAlgorithm(sluice.LeakyQueue).WithBurst(3)
@@ -38,7 +38,7 @@ func queues(t *testing.T) map[string]func(context.Context) (time.Duration, error
 	return map[string]func(context.Context) (time.Duration, error){
 		"one rule":  queued(limiterOf(t, memstore.New(), rule)),
 		"two rules": queued(limiterOf(t, memstore.New(), plain, rule)),
-		"beside a tighter rule": queued(limiterOf(t, memstore.New(),
+		"with a tighter rule": queued(limiterOf(t, memstore.New(),
 			sluice.Rule{Name: "queue", Limit: queue.WithBurst(100)}, sluice.Rule{Name: "plain", Limit: sluice.PerHour(4)})),
 		"LimitFor": queued(limiterOf(t, memstore.New(), plain),
 			grpclimit.LimitFor(func(context.Context, string, string) *sluice.Limit { return built })),
@@ -84,16 +84,16 @@ func TestQueueGivesPlaceBack(t *testing.T) {
 			synctest.Wait() // until it is in the queue
 			cancel()
 			if err := <-result; status.Code(err) != codes.Canceled {
-				t.Errorf("%s: a call that gave up: %v, want CANCELLED", name, err)
+				t.Errorf("%s: cancelled call: %v, want CANCELLED", name, err)
 			}
 			if took, err := call(context.Background()); took != time.Minute || err != nil {
-				t.Errorf("%s: the next call waited %v, %v; want the place that was given back", name, took, err)
+				t.Errorf("%s: the next call waited %v, %v; want the refunded place", name, took, err)
 			}
 		}
 	})
 }
 
-// A call whose deadline is before its turn does not wait for either.
+// A call whose deadline is before the end of its delay fails at once.
 func TestQueueBeyondDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, call := range queues(t) {
@@ -107,7 +107,7 @@ func TestQueueBeyondDeadline(t *testing.T) {
 			}
 			cancel()
 			if took, err := call(context.Background()); took != time.Minute || err != nil {
-				t.Errorf("%s: the next call waited %v, %v; want the place that was given back", name, took, err)
+				t.Errorf("%s: the next call waited %v, %v; want the refunded place", name, took, err)
 			}
 		}
 	})

@@ -16,7 +16,7 @@ const (
 	degradedKey  = "x-ratelimit-degraded"
 )
 
-// quotaOf is what an allowed caller is told, or nil.
+// quotaOf returns the quota metadata of an allowed call, or nil if none is sent.
 func (g *enforcer) quotaOf(c *charge) metadata.MD {
 	if g.noQuota || c.free || c.rule.Shadow {
 		return nil
@@ -27,7 +27,7 @@ func (g *enforcer) quotaOf(c *charge) metadata.MD {
 }
 
 func addQuota(md metadata.MD, d *sluice.Decision) {
-	values := make([]string, 0, 4) // one array for all
+	values := make([]string, 0, 4) // one allocation for all values
 	add := func(key, value string) {
 		values = append(values, value)
 		md[key] = values[len(values)-1 : len(values) : len(values)]
@@ -37,16 +37,16 @@ func addQuota(md metadata.MD, d *sluice.Decision) {
 		add(degradedKey, d.Source.String())
 	}
 	if d.Source == sluice.SourceFailOpen || d.Source == sluice.SourceFailClosed {
-		return // nobody counted
+		return // nothing was counted
 	}
 	add(remainingKey, strconv.FormatInt(d.Remaining, 10))
-	if !d.ExceedsLimit { // else no time helps
+	if !d.ExceedsLimit { // otherwise no retry can succeed
 		add(resetKey, strconv.FormatInt(reset(d), 10))
 	}
 }
 
-// reset is in seconds. When denied it is the time to retry after: clients sleep until the reset, and a bucket has room
-// again long before it is full.
+// reset returns the x-ratelimit-reset in seconds. On a denial it is the time to retry: clients sleep until the reset, and a
+// bucket allows calls long before it is full.
 func reset(d *sluice.Decision) int64 {
 	if d.Allowed {
 		return roundUp(d.ResetAfter, time.Second)

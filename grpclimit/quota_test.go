@@ -36,7 +36,7 @@ func TestQuotaOfDenial(t *testing.T) {
 	}{
 		{sluice.Decision{RetryAfter: 2380 * time.Millisecond, ResetAfter: time.Hour}, "3"},
 		{sluice.Decision{ResetAfter: time.Hour}, "1"},
-		{sluice.Decision{ExceedsLimit: true, ResetAfter: time.Minute}, ""}, // there is no time to retry after
+		{sluice.Decision{ExceedsLimit: true, ResetAfter: time.Minute}, ""}, // no retry can succeed
 	}
 	for _, tt := range tests {
 		l := limiterOf(t, answering(tt.decision), sluice.Rule{Name: "api", Limit: sluice.PerHour(100)})
@@ -47,7 +47,7 @@ func TestQuotaOfDenial(t *testing.T) {
 	}
 }
 
-// Where the quota goes depends on what the handler does; it arrives in any case, and once.
+// The quota is sent exactly once, in the header or the trailer depending on the handler.
 func TestQuotaArrives(t *testing.T) {
 	own := metadata.Pairs("own", "1")
 	failed := status.Error(codes.NotFound, "nothing there")
@@ -107,7 +107,7 @@ func TestQuotaArrives(t *testing.T) {
 	}
 }
 
-// A stream that sends its header through the stream has the quota in it.
+// A header that the handler sends through the stream contains the quota.
 func TestQuotaInStreamHeader(t *testing.T) {
 	svc := &service{chat: func(ss grpc.ServerStream) error { return ss.SendHeader(metadata.Pairs("own", "1")) }}
 	e := chat(t, connect(t, svc, streaming(limiter(t, "api", sluice.PerHour(100)), grpclimit.Global())), chatMethod)
@@ -115,7 +115,7 @@ func TestQuotaInStreamHeader(t *testing.T) {
 	wantMD(t, "trailer", e.trailer, "x-ratelimit-limit", "")
 }
 
-// When an inner limiter denies, the client is told of that one.
+// If an inner limiter denies, the client gets the quota of the inner one.
 func TestQuotaOfInnerDenial(t *testing.T) {
 	outer, inner := limiter(t, "outer", sluice.PerHour(100)), limiter(t, "inner", sluice.PerHour(1))
 	conn := connect(t, &service{},
@@ -135,7 +135,7 @@ func TestQuotaOfInnerDenial(t *testing.T) {
 	}
 }
 
-// Callers are not told of a rule in shadow mode, which never denies them, alone and beside others.
+// The quota of a rule in shadow mode is not sent, alone and with other rules.
 func TestQuotaOfShadowRule(t *testing.T) {
 	trial := sluice.Rule{Name: "trial", Limit: sluice.PerHour(1), Shadow: true}
 	alone := connect(t, &service{}, unary(limiterOf(t, memstore.New(), trial), grpclimit.Global()))

@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/grpclimit"
 )
 
-// eager is a client that retries denials, unless told otherwise after a millisecond.
+// eager is a client that retries denials after 1 ms, unless the pushback has another time.
 var eager = []grpc.DialOption{grpc.WithDefaultServiceConfig(`{"methodConfig": [{
 	"name": [{}],
 	"retryPolicy": {
@@ -33,7 +33,7 @@ func attempts(n *atomic.Int64) grpc.UnaryServerInterceptor {
 	}
 }
 
-// The retry of an eager client comes when the limiter said, to the microsecond's millisecond, and succeeds.
+// An eager client retries exactly at the time of the pushback, rounded up to a millisecond, and succeeds.
 func TestRetryAfterPushback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
@@ -54,8 +54,8 @@ func TestRetryAfterPushback(t *testing.T) {
 	})
 }
 
-// Without pushback the same client tries again and again, which shows that the test above is about the pushback: a
-// tap handle cannot send any.
+// Without pushback, which a tap handle cannot send, the same client retries again and again. This proves that the pushback
+// causes the result of the previous test.
 func TestRetryWithoutPushback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
@@ -66,7 +66,7 @@ func TestRetryWithoutPushback(t *testing.T) {
 			t.Fatal(r.err)
 		}
 		r, calls := echo(t, conn), int64(1)
-		for ; r.err == io.EOF && calls < 5; calls++ { // grpc-go's client, now and then, when the last answer comes while it sends
+		for ; r.err == io.EOF && calls < 5; calls++ { // grpc-go's client sometimes returns EOF if the last response arrives while it sends
 			r = echo(t, conn)
 		}
 		if r.code() != codes.ResourceExhausted {
@@ -78,7 +78,7 @@ func TestRetryWithoutPushback(t *testing.T) {
 	})
 }
 
-// What can never fit is not tried again.
+// A call whose cost exceeds the limit is not retried.
 func TestNoRetryOfNever(t *testing.T) {
 	var n atomic.Int64
 	l := limiter(t, "api", sluice.PerHour(3))
@@ -92,7 +92,7 @@ func TestNoRetryOfNever(t *testing.T) {
 	}
 }
 
-// The quota that allowed callers are told of does not keep clients from retrying what the handler could not do.
+// The quota of allowed calls does not prevent clients from retrying errors of the handler.
 func TestRetryOfHandlerErrors(t *testing.T) {
 	var n atomic.Int64
 	fails := func() error {

@@ -28,7 +28,7 @@ const (
 	listMethod = "/test.Echo/List"
 )
 
-// service is what the tests call. The zero service echoes.
+// service is the test service. The zero service echoes.
 type service struct {
 	echo func(ctx context.Context, text string) (string, error)
 	chat func(stream grpc.ServerStream) error
@@ -41,7 +41,7 @@ func (s *service) unary(ctx context.Context, text string) (string, error) {
 	return text, nil
 }
 
-// stream answers each message until the client has no more.
+// stream replies to each message until the client closes the stream.
 func (s *service) stream(ss grpc.ServerStream) error {
 	if s.chat != nil {
 		return s.chat(ss)
@@ -98,7 +98,7 @@ var desc = grpc.ServiceDesc{
 	Streams:     []grpc.StreamDesc{streamMethod("Chat", true), streamMethod("List", false)},
 }
 
-// serve runs the service on a listener and returns a function that ends it and waits.
+// serve runs the service on a listener. The returned function stops it and waits until it has ended.
 func serve(t testing.TB, lis net.Listener, svc *service, opts ...grpc.ServerOption) (stop func()) {
 	t.Helper()
 	server := grpc.NewServer(opts...)
@@ -139,7 +139,7 @@ func connectWith(t testing.TB, svc *service, dial []grpc.DialOption, opts ...grp
 	return conn
 }
 
-// reply is all that a client sees of a unary call.
+// reply is the result of a unary call.
 type reply struct {
 	text            string
 	header, trailer metadata.MD
@@ -160,7 +160,7 @@ func echo(t testing.TB, conn *grpc.ClientConn) reply {
 	return call(t.Context(), conn, echoMethod, "hello")
 }
 
-// explained takes a status apart.
+// explained returns the details of a status.
 func explained(t testing.TB, err error) (retry *errdetails.RetryInfo, quota *errdetails.QuotaFailure) {
 	t.Helper()
 	for _, d := range status.Convert(err).Details() {
@@ -210,7 +210,7 @@ func limiterOf(t testing.TB, store sluice.Store, rules ...sluice.Rule) *sluice.L
 	return l
 }
 
-// remaining tells what is left of a key under the limiter's tightest rule.
+// remaining returns the remaining quota of a key under the most restrictive rule.
 func remaining(t testing.TB, l *sluice.Limiter, key string) int64 {
 	t.Helper()
 	d, err := l.Peek(context.Background(), key)
@@ -220,14 +220,14 @@ func remaining(t testing.TB, l *sluice.Limiter, key string) int64 {
 	return d.Remaining
 }
 
-// storeFunc is a store that answers what the test wants.
+// storeFunc is a store whose decisions a function makes.
 type storeFunc func(takes []sluice.Take, out []sluice.Decision) error
 
 func (f storeFunc) Apply(_ context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	return f(takes, out)
 }
 
-// answering is a store that gives one answer.
+// answering returns a store that always makes the same decision.
 func answering(d sluice.Decision) sluice.Store {
 	return storeFunc(func(_ []sluice.Take, out []sluice.Decision) error {
 		for i := range out {
@@ -237,7 +237,7 @@ func answering(d sluice.Decision) sluice.Store {
 	})
 }
 
-// broken is a store that cannot answer.
+// broken is an unavailable store.
 var broken = storeFunc(func([]sluice.Take, []sluice.Decision) error {
 	return errors.New("dial tcp 10.1.2.3:6379: connection refused")
 })

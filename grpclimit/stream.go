@@ -7,18 +7,18 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// limitedStream is a stream whose messages are charged, and whose caller is told of the quota before the first reply.
+// limitedStream is a stream that charges its messages and sends the quota before the first reply.
 type limitedStream struct {
 	grpc.ServerStream
 	enforcer  *enforcer
 	method    string
 	key       string
-	quota     metadata.MD               // nil if there is nothing to tell
-	quotaSent atomic.Bool               // the quota is on its way
-	refused   atomic.Pointer[callError] // why the stream ends, if a message was denied
+	quota     metadata.MD               // nil: none to send
+	quotaSent atomic.Bool               // the quota is in the header or trailer
+	refused   atomic.Pointer[callError] // error of a denied message, which ends the stream
 }
 
-// open charges the call.
+// open charges the call and wraps its stream.
 func (g *enforcer) open(ss grpc.ServerStream, fullMethod string) (*limitedStream, charge, *callError) {
 	key, refused := g.keyOf(ss.Context(), fullMethod)
 	if refused != nil {
@@ -47,23 +47,23 @@ func (s *limitedStream) RecvMsg(m any) error {
 	return nil
 }
 
-// SendMsg tells of the quota before the first message, and ends with the denial once a message was denied.
+// SendMsg sends a message, after the quota if it is the first. After a denied message it returns the denial.
 func (s *limitedStream) SendMsg(m any) error {
 	if refused := s.refused.Load(); refused != nil {
 		return refused.status.Err()
 	}
-	s.tell()
+	s.setQuota()
 	return s.ServerStream.SendMsg(m)
 }
 
-// SendHeader adds the quota.
+// SendHeader adds the quota to the header and sends it.
 func (s *limitedStream) SendHeader(md metadata.MD) error {
-	s.tell()
+	s.setQuota()
 	return s.ServerStream.SendHeader(md)
 }
 
-// tell puts the quota into the header, or into the trailer if the header has gone.
-func (s *limitedStream) tell() {
+// setQuota adds the quota to the header, or to the trailer if the header has been sent.
+func (s *limitedStream) setQuota() {
 	if s.quota == nil || s.quotaSent.Swap(true) {
 		return
 	}
@@ -72,11 +72,12 @@ func (s *limitedStream) tell() {
 	}
 }
 
-// finish tells of the quota if no reply has. An error with header metadata could not be retried by the client.
+// finish adds the quota if no reply was sent: to the header of a successful call, and to the trailer of an error, because
+// clients do not retry an error with header metadata.
 func (s *limitedStream) finish(err error) {
 	switch {
 	case err == nil:
-		s.tell()
+		s.setQuota()
 	case s.quota != nil && !s.quotaSent.Swap(true) && !isDenial(err):
 		s.SetTrailer(s.quota)
 	}

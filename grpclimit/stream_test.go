@@ -16,19 +16,19 @@ import (
 	"github.com/sluiceproject/sluice/grpclimit"
 )
 
-// streaming is a server option that limits streams.
+// streaming returns a server option that limits streams.
 func streaming(l *sluice.Limiter, key grpclimit.KeyFunc, opts ...grpclimit.Option) grpc.ServerOption {
 	return grpc.StreamInterceptor(grpclimit.StreamServerInterceptor(l, key, opts...))
 }
 
-// exchange is all that a client sees of a stream.
+// exchange is the result of a stream.
 type exchange struct {
 	texts           []string // the replies
 	header, trailer metadata.MD
-	err             error // nil if the server ended it well
+	err             error // nil if the status is OK
 }
 
-// chat sends the messages one by one, each when the one before was answered.
+// chat sends the messages one by one, each after the reply to the previous one.
 func chat(t testing.TB, conn *grpc.ClientConn, method string, texts ...string) (e exchange) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -73,7 +73,7 @@ func TestStreamPerCall(t *testing.T) {
 	for _, left := range []string{"1", "0"} {
 		e := chat(t, conn, chatMethod, "a", "b", "c", "d")
 		if e.err != nil || len(e.texts) != 4 {
-			t.Fatalf("stream: %q, %v; want all messages answered", e.texts, e.err)
+			t.Fatalf("stream: %q, %v; want a reply to every message", e.texts, e.err)
 		}
 		wantMD(t, "header", e.header, "x-ratelimit-limit", "2", "x-ratelimit-remaining", left)
 		wantMD(t, "trailer", e.trailer, "x-ratelimit-limit", "")
@@ -100,15 +100,15 @@ func TestStreamPerMessage(t *testing.T) {
 	conn := connect(t, &service{}, streaming(l, grpclimit.Global(), grpclimit.PerMessage()))
 	// The call and three messages.
 	if e := chat(t, conn, chatMethod, "a", "b", "c"); e.err != nil || len(e.texts) != 3 {
-		t.Fatalf("stream: %q, %v; want three answers", e.texts, e.err)
+		t.Fatalf("stream: %q, %v; want three replies", e.texts, e.err)
 	}
 	if left := remaining(t, l, ""); left != 2 {
 		t.Fatalf("remaining = %d, want 2", left)
 	}
-	// The call and one message; the second message is too many.
+	// The call and one message are allowed; the second message is denied.
 	e := chat(t, conn, chatMethod, "a", "b", "c")
 	if status.Code(e.err) != codes.ResourceExhausted || len(e.texts) != 1 {
-		t.Fatalf("stream: %q, %v; want one answer and RESOURCE_EXHAUSTED", e.texts, e.err)
+		t.Fatalf("stream: %q, %v; want one reply and RESOURCE_EXHAUSTED", e.texts, e.err)
 	}
 	if retry, quota := explained(t, e.err); retry == nil || len(quota.GetViolations()) != 1 {
 		t.Errorf("details = %v, %v; want both", retry, quota)
@@ -132,7 +132,7 @@ func TestServerStreamPerMessage(t *testing.T) {
 	}
 }
 
-// Messages alone are charged if a call costs nothing.
+// Only messages are charged if a call has cost 0.
 func TestStreamMessageCost(t *testing.T) {
 	l := limiter(t, "bytes", sluice.PerHour(10))
 	cost := grpclimit.Cost(func(ctx context.Context, m string, req any) int64 {
@@ -143,14 +143,14 @@ func TestStreamMessageCost(t *testing.T) {
 	})
 	conn := connect(t, &service{}, streaming(l, grpclimit.Global(), grpclimit.PerMessage(), cost))
 	if e := chat(t, conn, chatMethod, "abc", "abcd", "", "abc"); e.err != nil || len(e.texts) != 4 {
-		t.Fatalf("stream: %q, %v; want four answers", e.texts, e.err)
+		t.Fatalf("stream: %q, %v; want four replies", e.texts, e.err)
 	}
 	if e := chat(t, conn, chatMethod, "", "a"); status.Code(e.err) != codes.ResourceExhausted || len(e.texts) != 1 {
-		t.Errorf("stream: %q, %v; want one answer and RESOURCE_EXHAUSTED", e.texts, e.err)
+		t.Errorf("stream: %q, %v; want one reply and RESOURCE_EXHAUSTED", e.texts, e.err)
 	}
 }
 
-// A handler that will not hear of the denial cannot go on, nor hide it from the client.
+// A handler that ignores the denial can neither continue nor hide it from the client.
 func TestStreamEndsWhateverHandlerDoes(t *testing.T) {
 	results := make(chan error, 3)
 	stubborn := &service{chat: func(ss grpc.ServerStream) error {
@@ -169,7 +169,7 @@ func TestStreamEndsWhateverHandlerDoes(t *testing.T) {
 	l := limiter(t, "messages", sluice.PerHour(2))
 	e := chat(t, connect(t, stubborn, streaming(l, grpclimit.Global(), grpclimit.PerMessage())), chatMethod, "a", "b", "c")
 	if status.Code(e.err) != codes.ResourceExhausted || len(e.texts) != 1 {
-		t.Fatalf("stream: %q, %v; want one answer and RESOURCE_EXHAUSTED", e.texts, e.err)
+		t.Fatalf("stream: %q, %v; want one reply and RESOURCE_EXHAUSTED", e.texts, e.err)
 	}
 	for range 3 {
 		if err := <-results; status.Code(err) != codes.ResourceExhausted {
@@ -216,7 +216,7 @@ func TestStreamKeyFails(t *testing.T) {
 	l := limiter(t, "streams", sluice.PerHour(1))
 	key := func(context.Context, string) (string, error) { return "", errors.New("10.1.2.3") }
 	e := chat(t, connect(t, &service{}, streaming(l, key)), chatMethod, "a")
-	if st := status.Convert(e.err); st.Code() != codes.Internal || st.Message() != "the call's limit could not be decided" {
+	if st := status.Convert(e.err); st.Code() != codes.Internal || st.Message() != "the rate limit could not be checked" {
 		t.Errorf("status = %v, want INTERNAL", st)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/grpclimit"
 )
 
-// tapped is a server option that limits calls by a tap handle.
+// tapped returns a server option that limits calls by a tap handle.
 func tapped(l *sluice.Limiter, key grpclimit.KeyFunc, opts ...grpclimit.Option) grpc.ServerOption {
 	return grpc.InTapHandle(grpclimit.TapHandle(l, key, opts...))
 }
@@ -75,7 +75,7 @@ func TestTapErrors(t *testing.T) {
 	info := &tap.Info{FullMethodName: echoMethod, Header: metadata.Pairs("user", "alice")}
 	key := func(context.Context, string) (string, error) { return "", errors.New("10.1.2.3") }
 	_, err := grpclimit.TapHandle(limiter(t, "taps", sluice.PerHour(1)), key)(t.Context(), info)
-	if st := status.Convert(err); st.Code() != codes.Internal || st.Message() != "the call's limit could not be decided" {
+	if st := status.Convert(err); st.Code() != codes.Internal || st.Message() != "the rate limit could not be checked" {
 		t.Errorf("key fails: %v, want INTERNAL", st)
 	}
 	l := limiterOf(t, broken, sluice.Rule{Name: "taps", Limit: sluice.PerHour(1), OnFailure: sluice.FailClosed})
@@ -85,7 +85,7 @@ func TestTapErrors(t *testing.T) {
 	}
 }
 
-// A tap handle cannot wait: who would have to queue is denied and leaves no place behind.
+// A tap handle cannot block: a call that would be delayed is denied and not charged.
 func TestTapDoesNotQueue(t *testing.T) {
 	l := limiter(t, "queue", sluice.Every(time.Hour).WithAlgorithm(sluice.LeakyQueue).WithBurst(5))
 	handle := grpclimit.TapHandle(l, grpclimit.Global())
@@ -105,6 +105,6 @@ func TestTapDoesNotQueue(t *testing.T) {
 		}
 	}
 	if got := remaining(t, l, ""); got != left {
-		t.Errorf("remaining = %d, want %d: places were not given back", got, left)
+		t.Errorf("remaining = %d, want %d: places were not refunded", got, left)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// unary is a server option that limits unary calls.
+// unary returns a server option that limits unary calls.
 func unary(l *sluice.Limiter, key grpclimit.KeyFunc, opts ...grpclimit.Option) grpc.ServerOption {
 	return grpc.UnaryInterceptor(grpclimit.UnaryServerInterceptor(l, key, opts...))
 }
@@ -38,7 +38,7 @@ func wantMD(t testing.TB, what string, md metadata.MD, pairs ...string) {
 	}
 }
 
-// checkAllowedAndDenied makes three calls where two are allowed an hour, by IPv4 loopback or in memory.
+// checkAllowedAndDenied makes three calls under a limit of two per hour, over IPv4 loopback or in memory.
 func checkAllowedAndDenied(t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
 	for i, left := range []string{"1", "0"} {
@@ -84,7 +84,7 @@ func TestUnaryOverTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(serve(t, lis, &service{}, unary(l, grpclimit.ByPeer())))
-	// Each call has a connection of its own, and so a port.
+	// Each call uses a new connection, and so another port.
 	dial := func() *grpc.ClientConn {
 		conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -115,8 +115,8 @@ func TestDenial(t *testing.T) {
 		{"whole", sluice.Decision{RetryAfter: 3 * time.Second}, `limit "api" reached: retry after 3s`, 3 * time.Second, "3000"},
 		{"short", sluice.Decision{RetryAfter: time.Microsecond}, `limit "api" reached: retry after 1ms`, time.Microsecond, "1"},
 		{"zero", sluice.Decision{}, `limit "api" reached: retry after 0s`, 0, "1"},
-		{"never", sluice.Decision{ExceedsLimit: true, Limit: 7}, `limit "api": a cost of 1 can never fit 7`, -1, "-1"},
-		{"never with a time", sluice.Decision{ExceedsLimit: true, RetryAfter: time.Second}, `limit "api": a cost of 1 can never fit 0`, -1, "-1"},
+		{"never", sluice.Decision{ExceedsLimit: true, Limit: 7}, `limit "api": cost 1 exceeds the limit of 7`, -1, "-1"},
+		{"never with a time", sluice.Decision{ExceedsLimit: true, RetryAfter: time.Second}, `limit "api": cost 1 exceeds the limit of 0`, -1, "-1"},
 		{"long", sluice.Decision{RetryAfter: 2147483647 * time.Millisecond}, `limit "api" reached: retry after 596h31m23.647s`, 2147483647 * time.Millisecond, "2147483647"},
 		{"too long", sluice.Decision{RetryAfter: month}, `limit "api" reached: retry after 720h0m0s`, month, "-1"},
 	}
@@ -169,7 +169,7 @@ func TestFailModes(t *testing.T) {
 				}
 				wantMD(t, "trailer", md, "grpc-retry-pushback-ms", "1000")
 				if strings.Contains(r.err.Error(), "6379") {
-					t.Errorf("the error tells of the store: %v", r.err)
+					t.Errorf("the error contains details of the store: %v", r.err)
 				}
 			}
 			wantMD(t, "metadata", md, "x-ratelimit-limit", "2", "x-ratelimit-degraded", tt.degraded, "x-ratelimit-remaining", tt.remaining)
@@ -177,12 +177,12 @@ func TestFailModes(t *testing.T) {
 	}
 }
 
-// A rule that fails closed next to one that denies for itself: the one that lasts longest decides.
+// A rule that fails closed and a rule that denies: the one with the longer RetryAfter determines the status.
 func TestFailClosedBesideDenial(t *testing.T) {
 	closed := sluice.Rule{Name: "closed", Limit: sluice.PerHour(2), OnFailure: sluice.FailClosed}
 	l := limiterOf(t, broken, closed, sluice.Rule{Name: "local", Limit: sluice.PerHour(1)})
 	conn := connect(t, &service{}, unary(l, grpclimit.Global()))
-	for range 2 { // what the one denies the other is not charged for
+	for range 2 { // a call that one rule denies is not charged by the other
 		if r := echo(t, conn); r.code() != codes.Unavailable {
 			t.Fatalf("%v, want UNAVAILABLE", r.err)
 		}
@@ -211,10 +211,10 @@ func TestErrors(t *testing.T) {
 		code  codes.Code
 		text  string
 	}{
-		{"invalid", invalid, grpclimit.Global(), codes.Internal, "the call's limit could not be decided"},
-		{"key", memstore.New(), keyFails(secret), codes.Internal, "the call's limit could not be decided"},
+		{"invalid", invalid, grpclimit.Global(), codes.Internal, "the rate limit could not be checked"},
+		{"key", memstore.New(), keyFails(secret), codes.Internal, "the rate limit could not be checked"},
 		{"key with a status", memstore.New(), keyFails(status.Error(codes.Unauthenticated, "who?")), codes.Unauthenticated, "who?"},
-		{"key with an empty status", memstore.New(), keyFails(okError{}), codes.Internal, "the call's limit could not be decided"},
+		{"key with an empty status", memstore.New(), keyFails(okError{}), codes.Internal, "the rate limit could not be checked"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -227,13 +227,13 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// okError claims to be no error.
+// okError is an error with the gRPC status OK.
 type okError struct{}
 
 func (okError) Error() string              { return "fine" }
 func (okError) GRPCStatus() *status.Status { return status.New(codes.OK, "fine") }
 
-// A call whose context ended gets the context's status, and not what the store says of it.
+// A call whose context is done gets the status of the context error, not an error of the store.
 func TestContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	store := storeFunc(func([]sluice.Take, []sluice.Decision) error {
@@ -261,7 +261,7 @@ func TestSeveralRules(t *testing.T) {
 	}
 	r := echo(t, conn)
 	if st := status.Convert(r.err); st.Code() != codes.ResourceExhausted || !strings.HasPrefix(st.Message(), `limit "day" reached`) {
-		t.Fatalf("fourth call: %v, want the rule that lasts longest", st)
+		t.Fatalf("fourth call: %v, want the rule with the longest RetryAfter", st)
 	}
 	retry, quota := explained(t, r.err)
 	if d := retry.GetRetryDelay().AsDuration(); d < 7*time.Hour {
@@ -276,11 +276,11 @@ func TestSeveralRules(t *testing.T) {
 	}
 	out := make([]sluice.Decision, 1)
 	if _, err := l.Decide(t.Context(), []sluice.Take{{Rule: l.Rules()[2]}}, out); err != nil || out[0].Remaining != 997 {
-		t.Errorf("roomy has %d remaining, %v; want 997: a denial charges nobody", out[0].Remaining, err)
+		t.Errorf("roomy has %d remaining, %v; want 997: a denied call is not charged", out[0].Remaining, err)
 	}
 }
 
-// The key is the caller's business or a secret, and is in nothing that is sent.
+// The key may be a secret and is not part of any response.
 func TestKeyStaysPrivate(t *testing.T) {
 	const secret = "token-4711"
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", secret)
@@ -299,11 +299,11 @@ func TestKeyStaysPrivate(t *testing.T) {
 		}
 	}
 	if r := echo(t, conn); r.err != nil {
-		t.Errorf("a caller without the entry: %v, want a bucket of its own", r.err)
+		t.Errorf("a caller without the entry: %v, want a separate bucket", r.err)
 	}
 }
 
-// Protocol buffers refuse text that is not UTF-8, and would take the details with them.
+// Protocol buffers reject text that is not UTF-8; the details would be lost.
 func TestOddRuleName(t *testing.T) {
 	l := limiterOf(t, answering(sluice.Decision{RetryAfter: time.Second}), sluice.Rule{Name: "a\xffb", Limit: sluice.PerHour(1)})
 	r := echo(t, connect(t, &service{}, unary(l, grpclimit.Global())))

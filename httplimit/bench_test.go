@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// discard is a response writer that costs nothing itself.
+// discard is a response writer that drops the response and does not allocate.
 type discard struct {
 	h      http.Header
 	status int
@@ -20,12 +20,12 @@ func (d *discard) Header() http.Header         { return d.h }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 
-// count is a handler that counts.
+// count is a handler that counts its requests.
 type count struct{ n int }
 
 func (c *count) ServeHTTP(http.ResponseWriter, *http.Request) { c.n++ }
 
-// plenty is a limit that benchmarks do not reach.
+// plenty is a limit that benchmarks never reach.
 var plenty = sluice.PerSecond(1 << 22)
 
 func manyRules() []*sluice.Rule {
@@ -97,7 +97,7 @@ func BenchmarkByIP(b *testing.B) {
 	}
 }
 
-// TestMiddlewareAllocations: one string for the numbers and one array for the header's values, whatever the rules.
+// TestMiddlewareAllocations: for any rules, one string for the numbers and one array for the header values.
 func TestMiddlewareAllocations(t *testing.T) {
 	for name, rules := range map[string][]*sluice.Rule{"one": {rule("api", plenty)}, "three": manyRules()} {
 		next := &count{}

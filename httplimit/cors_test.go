@@ -20,7 +20,7 @@ const corsOrigin = "https://app.example.com"
 
 var corsConfig = httplimit.CORSConfig{AllowedOrigins: []string{corsOrigin, "https://*.example.org"}, AllowCredentials: true, ExposedHeaders: []string{"X-App"}}
 
-// corsHandlers are a handler behind each kind of middleware, with a limit of 7 in all.
+// corsHandlers returns next behind each kind of middleware, each with a limit of 7.
 func corsHandlers(l *sluice.Limiter, bare *sluice.Limiter, next http.Handler, opts ...httplimit.Option) map[string]http.Handler {
 	set := ruleSet(rules.Config{
 		Rules:    []rules.Rule{{Name: "api", Limits: limits(sluice.PerDay(7))}},
@@ -61,8 +61,8 @@ func wantCORS(t *testing.T, name string, resp *http.Response, status int, origin
 	}
 }
 
-// Scripts of an allowed origin can read every response, denials included. After 100 preflights the same is left, and of 10
-// requests as many are allowed as without them.
+// Scripts of an allowed origin can read every response, denials included. 100 preflights do not change the remaining
+// quota, and the same number of 10 requests is allowed as without them.
 func TestCORS(t *testing.T) {
 	clock := newClock()
 	l, bare := limiter(clock.store(), rule("api", sluice.PerDay(7))), limiter(clock.store())
@@ -110,7 +110,7 @@ func TestCORS(t *testing.T) {
 	}
 }
 
-// The headers are there before anything else of the response is decided.
+// The headers are set before anything else about the response is decided.
 func TestCORSOtherResponses(t *testing.T) {
 	from := header("Origin", corsOrigin)
 	failing := storeFunc(func([]sluice.Take, []sluice.Decision) error { return errors.New("no") })
@@ -131,7 +131,7 @@ func TestCORSOtherResponses(t *testing.T) {
 		"Skip":              {l, []httplimit.Option{skip}, 200},
 		"Headers(0)":        {l, []httplimit.Option{httplimit.Headers(0)}, 429},
 	} {
-		opts := append(tt.opts, httplimit.CORS(corsConfig)) // before the options that it depends on, too
+		opts := append(tt.opts, httplimit.CORS(corsConfig)) // the order of CORS and the options it depends on is irrelevant
 		slices.Reverse(opts)
 		h := httplimit.Middleware(tt.l, httplimit.ByHeader("X-User"), opts...)(ok)
 		resp := serve(h, request(from))
@@ -143,12 +143,12 @@ func TestCORSOtherResponses(t *testing.T) {
 
 func TestCORSInvalid(t *testing.T) {
 	for want, c := range map[string]httplimit.CORSConfig{
-		"no origin is allowed":           {},
-		"any website could act as its":   {AllowedOrigins: []string{"*"}, AllowCredentials: true},
-		"has no scheme: write scheme":    {AllowedOrigins: []string{"app.example.com"}},
-		`"get" is not a method`:          {AllowedOrigins: []string{"*"}, AllowedMethods: []string{"get"}},
-		`"a b" is not the name`:          {AllowedOrigins: []string{"*"}, AllowedHeaders: []string{"a b"}},
-		"the exposed header \"*\" for a": {AllowedOrigins: []string{corsOrigin}, ExposedHeaders: []string{"*"}, AllowCredentials: true},
+		"no origin is allowed":          {},
+		"any website could act as its":  {AllowedOrigins: []string{"*"}, AllowCredentials: true},
+		"has no scheme: write scheme":   {AllowedOrigins: []string{"app.example.com"}},
+		`"get" is not a method`:         {AllowedOrigins: []string{"*"}, AllowedMethods: []string{"get"}},
+		`"a b" is not the name`:         {AllowedOrigins: []string{"*"}, AllowedHeaders: []string{"a b"}},
+		"the exposed header \"*\" as a": {AllowedOrigins: []string{corsOrigin}, ExposedHeaders: []string{"*"}, AllowCredentials: true},
 	} {
 		func() {
 			defer func() {
@@ -161,8 +161,8 @@ func TestCORSInvalid(t *testing.T) {
 	}
 }
 
-// For random policies and origins: Allow-Origin is there for allowed origins alone, never "*" with credentials, and Vary has
-// Origin whenever the response depends on it.
+// For random policies and origins: Allow-Origin is set only for allowed origins, never "*" with credentials, and Vary
+// contains Origin whenever the response depends on it.
 func TestCORSRandom(t *testing.T) {
 	hosts := []string{"a.example", "b.a.example", "example", "xa.example", "a.example:8443", "localhost:3000"}
 	r := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))

@@ -14,9 +14,9 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// A rule says how its denials are answered: status, message, or the whole body. The headers are those of any denial.
+// A rule configures the response to its denials: status, message, or the whole body. The headers do not change.
 func TestRulesDenialResponse(t *testing.T) {
-	const wait = "30" // seconds until 2/min has room again
+	const wait = "30" // seconds until 2/min allows a request again
 	for name, c := range map[string]struct {
 		change func(r *rules.Rule)
 		grpc   bool
@@ -24,18 +24,18 @@ func TestRulesDenialResponse(t *testing.T) {
 		typ    string
 		want   string // the body, or the detail of a problem
 	}{
-		"default":     {func(*rules.Rule) {}, false, 429, "application/problem+json", "Rate limit posts is used up; retry in 30 s."},
-		"status":      {func(r *rules.Rule) { r.Denial.Status = 403 }, false, 403, "application/problem+json", "Rate limit posts is used up; retry in 30 s."},
+		"default":     {func(*rules.Rule) {}, false, 429, "application/problem+json", "Rate limit posts exceeded; retry in 30 s."},
+		"status":      {func(r *rules.Rule) { r.Denial.Status = 403 }, false, 403, "application/problem+json", "Rate limit posts exceeded; retry in 30 s."},
 		"message":     {func(r *rules.Rule) { r.Denial.Message = "{rule}: {limit}, wait {retry_after} s" }, false, 429, "application/problem+json", "posts: 2/min, wait 30 s"},
 		"body":        {func(r *rules.Rule) { r.Denial.Body = "wait {retry_after}\n" }, false, 429, "text/plain; charset=utf-8", "wait 30\n"},
 		"other words": {func(r *rules.Rule) { r.Denial.Body = "{} {Rule} { rule } {rule" }, false, 429, "text/plain; charset=utf-8", "{} {Rule} { rule } {rule"},
 		"escaped": {func(r *rules.Rule) {
 			r.Name, r.Denial.Body, r.Denial.ContentType = "a&b<c", "<b>{rule}</b>", "text/html"
 		}, false, 429, "text/html", "<b>a&amp;b&lt;c</b>"},
-		"gRPC": {func(r *rules.Rule) { r.Denial.Status, r.Denial.Body = 403, "x" }, true, 429, "application/problem+json", "Rate limit posts is used up; retry in 30 s."},
+		"gRPC": {func(r *rules.Rule) { r.Denial.Status, r.Denial.Body = 403, "x" }, true, 429, "application/problem+json", "Rate limit posts exceeded; retry in 30 s."},
 		"never": {func(r *rules.Rule) {
 			r.Cost, r.Denial.Message = rules.Cost{Default: 5}, "x"
-		}, false, 429, "application/problem+json", "The request costs more than rate limit posts ever allows at once; retrying will not help."},
+		}, false, 429, "application/problem+json", "The request costs more than rate limit posts allows at once; no retry can succeed."},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			rule := perUser("posts", sluice.PerMinute(2))
@@ -72,7 +72,7 @@ func TestRulesDenialResponse(t *testing.T) {
 	}
 }
 
-// {limit} is what a client understands of a limit: how much in how long, without the algorithm.
+// {limit} expands to count and window, without the algorithm.
 func TestRulesDenialLimit(t *testing.T) {
 	for want, limit := range map[string]sluice.Limit{
 		"1/min":                   sluice.PerMinute(1),
@@ -117,7 +117,7 @@ func TestRulesDenialLimit(t *testing.T) {
 	}
 }
 
-// Of several rules that deny, the most restrictive one answers; a store that cannot count has the default answer.
+// Of several denying rules, the most restrictive one determines the response; fail closed sends the default response.
 func TestRulesDenialResponseOfSeveral(t *testing.T) {
 	minute, hour := perUser("minute", sluice.PerMinute(1)), perUser("hour", sluice.PerHour(1))
 	minute.Denial.Message, hour.Denial.Message = "minute", "hour"

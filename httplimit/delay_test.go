@@ -20,7 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// departures notes who leaves a line.
+// departures records the requests that a delay queue releases.
 type departures struct {
 	mu  sync.Mutex
 	all []httplimit.DelayEvent
@@ -34,17 +34,17 @@ func (d *departures) option() httplimit.Option {
 	})
 }
 
-// check tells whether they left in the order in which they came, and at least so far apart.
+// check fails the test unless requests were released in order of arrival and at least apart from each other.
 func (d *departures) check(t *testing.T, apart time.Duration) {
 	t.Helper()
 	slices.SortFunc(d.all, func(a, b httplimit.DelayEvent) int { return a.ReleasedAt.Compare(b.ReleasedAt) })
 	for i := 1; i < len(d.all); i++ {
 		before, one := &d.all[i-1], &d.all[i]
 		if gap := one.ReleasedAt.Sub(before.ReleasedAt); gap < apart {
-			t.Errorf("departure %d: %v after the one before it, want at least %v", i, gap, apart)
+			t.Errorf("release %d: %v after the previous one, want at least %v", i, gap, apart)
 		}
 		if one.EnqueuedAt.Before(before.EnqueuedAt) {
-			t.Errorf("departure %d overtook the one before it", i)
+			t.Errorf("release %d arrived before the previous one", i)
 		}
 	}
 }
@@ -53,7 +53,7 @@ var fifty = rules.Rule{
 	Name: "fifty", Limits: limits(sluice.PerSecond(50).WithAlgorithm(sluice.LeakyQueue).WithBurst(100)), OnLimit: rules.OnLimitDelay,
 }
 
-// TestDelayWorkedExample: a queue of 3, one a second, 5 at once: delays of 0, 1 and 2 s, two refused.
+// TestDelayWorkedExample: 5 concurrent requests to a queue of 3 at 1/s: delays of 0, 1 and 2 s, two denied.
 func TestDelayWorkedExample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := httplimit.RulesMiddleware(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
@@ -81,8 +81,8 @@ func TestDelayWorkedExample(t *testing.T) {
 	})
 }
 
-// TestDelayLength: of 101 at once at 50 a second, with a queue of 100, the last is refused and all others served 20 ms
-// apart, in the order in which they came; as many as leave may come in their stead.
+// TestDelayLength: of 101 concurrent requests to a queue of 100 at 50/s the last is denied and all others are served
+// 20 ms apart in order of arrival. Requests whose clients disconnect make room for the same number of new ones.
 func TestDelayLength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var left departures
@@ -105,17 +105,17 @@ func TestDelayLength(t *testing.T) {
 			count[s]++
 		}
 		if count[200] != 100 || count[499] != 10 || count[429] != 2 {
-			t.Errorf("statuses %v, want 100 served, 10 that left and 2 refused", count)
+			t.Errorf("statuses %v, want 100 served, 10 disconnected and 2 denied", count)
 		}
 		left.check(t, 20*time.Millisecond)
 		if last := left.all[99].ReleasedAt.Sub(w.start); len(left.all) != 100 || last != 99*20*time.Millisecond {
-			t.Errorf("%d departures, the last after %v", len(left.all), last)
+			t.Errorf("%d released, the last after %v", len(left.all), last)
 		}
 	})
 }
 
-// TestDelayOverHTTP: in real time and over real connections, with callers that leave while they wait: departures are 20 ms
-// apart as stamped when they leave, and in order; and who stays is served or refused.
+// TestDelayOverHTTP: in real time and over real connections, with clients that disconnect while they wait. Releases are
+// 20 ms apart by their timestamps and in order; all other clients are served or denied.
 func TestDelayOverHTTP(t *testing.T) {
 	t.Parallel()
 	var left departures
@@ -153,14 +153,14 @@ func TestDelayOverHTTP(t *testing.T) {
 	group.Wait()
 	left.check(t, 20*time.Millisecond)
 	if count[200] < stay || count[200]+count[0] != stay+leave || count[0] == 0 {
-		t.Errorf("statuses %v (0 is who left); want at least %d served, and some that left", count, stay)
+		t.Errorf("statuses %v (0: disconnected); want at least %d served and some disconnected", count, stay)
 	}
 	if served := len(left.all); served < count[200] || served > count[200]+count[0] {
-		t.Errorf("%d departures for %d served", served, count[200])
+		t.Errorf("%d released, %d served", served, count[200])
 	}
 }
 
-// TestDelayShared: three processes on one Redis together let through no more than the rate, each in order.
+// TestDelayShared: three instances on one Redis together do not exceed the rate, and each releases in order.
 func TestDelayShared(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -197,17 +197,17 @@ func TestDelayShared(t *testing.T) {
 	group.Wait()
 	slices.SortFunc(all.all, func(a, b httplimit.DelayEvent) int { return a.ReleasedAt.Compare(b.ReleasedAt) })
 	if len(all.all) != nodes*callers {
-		t.Fatalf("%d departures, want %d", len(all.all), nodes*callers)
+		t.Fatalf("%d released, want %d", len(all.all), nodes*callers)
 	}
-	// The store spaces what it grants by its clock. A grant is heard of later than it is made, by more or less, so two
-	// departures in different processes may seem closer; but all of them together take as long as the rate says.
+	// The store spaces grants by its own clock. Network delays vary, so that two releases of different instances may seem
+	// closer; but all releases together take at least the time given by the rate.
 	took := all.all[len(all.all)-1].ReleasedAt.Sub(all.all[0].EnqueuedAt)
 	if least := (nodes*callers - 1) * 20 * time.Millisecond; took < least {
-		t.Errorf("%d departures in %v, want at least %v", len(all.all), took, least)
+		t.Errorf("%d released in %v, want at least %v", len(all.all), took, least)
 	}
 }
 
-// TestDelayGivesBack: a request that does not get through is not charged by other rules.
+// TestDelayGivesBack: a request that is not released is not charged by other rules.
 func TestDelayGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		day := rules.Rule{Name: "day", Limits: limits(sluice.PerDay(4).WithAlgorithm(sluice.FixedWindow))}
@@ -217,18 +217,18 @@ func TestDelayGivesBack(t *testing.T) {
 		ctx, leave := context.WithCancel(context.Background())
 		w.arrive(ctx)
 		w.arrive(context.Background())
-		w.arrive(context.Background()) // no place: refused
+		w.arrive(context.Background()) // queue full: denied
 		leave()
 		synctest.Wait()
-		w.arrive(context.Background()) // in the place of who left
+		w.arrive(context.Background()) // takes the place of the disconnected client
 		<-time.After(10 * time.Second)
 		w.arrive(context.Background())
-		w.arrive(context.Background()) // a day's is used up by the four that were served
+		w.arrive(context.Background()) // the daily limit is used up by the four served requests
 		w.expect(t, []int{200, 200, 200, 200, 429, 429, 499}, 0, 1, 2, 10)
 	})
 }
 
-// TestDelayAfterDelay: two lines are passed one after the other.
+// TestDelayAfterDelay: a request waits in two delay queues one after the other.
 func TestDelayAfterDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRuleWaiting([]rules.Rule{
@@ -243,7 +243,7 @@ func TestDelayAfterDelay(t *testing.T) {
 	})
 }
 
-// TestDelayFailModes: while the store is away the rule's fail mode answers.
+// TestDelayFailModes: while the store is unavailable the rule's fail mode decides.
 func TestDelayFailModes(t *testing.T) {
 	for _, tt := range []struct {
 		mode     sluice.FailMode
@@ -279,7 +279,7 @@ func (awayStore) Apply(context.Context, []sluice.Take, []sluice.Decision) error 
 	return sluice.ErrUnavailable
 }
 
-// TestDelayEvents: a request that waits is decided once, and one that is refused for want of a place is denied once.
+// TestDelayEvents: a delayed request is reported once as decided, and one that finds the queue full once as denied.
 func TestDelayEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -303,7 +303,7 @@ func TestDelayEvents(t *testing.T) {
 	})
 }
 
-// TestDelaySuspended: a rule that an operator has switched off holds nobody up.
+// TestDelaySuspended: a suspended rule does not delay requests.
 func TestDelaySuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(memstore.New())

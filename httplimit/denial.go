@@ -7,18 +7,19 @@ import (
 	"github.com/sluiceproject/sluice/internal/quota"
 )
 
-// Denial is what a denied request is told.
+// Denial describes a denied request.
 type Denial struct {
 	Rules           []*sluice.Rule
-	Decisions       []sluice.Decision // Decisions[i] is that of Rules[i]
-	MostRestrictive int               // the decision that matters most, see [sluice.MostRestrictive]
-	Status          int               // 429, or 503 if nobody could count
+	Decisions       []sluice.Decision // Decisions[i] is the decision of Rules[i]
+	MostRestrictive int               // index of the most restrictive decision, see [sluice.MostRestrictive]
+	Status          int               // 429, or 503 if a rule failed closed because the store is unavailable
 }
 
-// RetryAfter is how long until the request may be allowed; never is true if no waiting helps.
+// RetryAfter returns the time until a retry may be allowed. never is true if no retry can succeed, because the cost
+// exceeds the limit.
 func (d *Denial) RetryAfter() (after time.Duration, never bool) {
 	return (*quota.Denial)(d).RetryAfter()
 }
 
-// Detail says in a sentence why the request was denied and when to come again, as the default answer does.
+// Detail returns the problem detail of the default response: a sentence that names the limit and the time to retry.
 func (d *Denial) Detail() string { return (*quota.Denial)(d).Detail() }

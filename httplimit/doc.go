@@ -1,22 +1,19 @@
-// Package httplimit limits HTTP requests: middleware for net/http and for every router that wraps it.
+// Package httplimit provides rate limiting middleware for net/http and for routers that wrap it.
 //
 //	limiter, err := sluice.New(memstore.New(), "api", sluice.PerMinute(100))
 //	…
 //	handler = httplimit.Middleware(limiter, httplimit.ByIP())(handler)
 //
-// A [KeyFunc] says who is limited: [ByIP], [ByHeader] and their like, [Combine] for several at once, or a function of
-// your own. It is a required argument because there is no right default: behind a proxy every client has the proxy's
-// address.
+// A [KeyFunc] returns the key that a request counts against: the client's address ([ByIP]), a header ([ByHeader]) or
+// several values ([Combine]). There is no default, because behind a proxy all clients have the address of the proxy.
 //
-// Where limits depend on the path, the plan or the key, and where they are to change while the program runs, [RulesMiddleware]
-// applies a set of package rules:
+// [RulesMiddleware] applies a rule set of package rules, whose limits may depend on the path, the plan or the key and
+// may change while the program runs.
 //
-//	handler = httplimit.RulesMiddleware(limiter, func() *rules.Set { return set })(handler)
+// # Responses
 //
-// # What callers see
-//
-// An allowed response carries the quota that is left. A denied one is 429 Too Many Requests with Retry-After and a
-// body of application/problem+json:
+// Allowed responses carry the remaining quota. A denied request gets 429 Too Many Requests with Retry-After and a body
+// of type application/problem+json:
 //
 //	Retry-After: 3
 //	X-Ratelimit-Limit: 100
@@ -26,34 +23,27 @@
 //	Ratelimit-Policy: "api";q=100;w=60
 //	Ratelimit: "api";r=0;t=3
 //
-// Seconds are rounded up and never 0 on a 429, so that a caller who obeys them is not too early; the body has
-// milliseconds. X-Ratelimit-Limit is the most that can be spent at once, X-Ratelimit-Reset the seconds until all of it
-// is available again or, on a 429, until a retry can succeed. In Ratelimit, t is never so short that r in t seconds would exceed the sustained rate, except in
-// a fixed window, where t is what is left of it. With several rules the X-Ratelimit headers describe the one that
-// matters most ([sluice.MostRestrictive]) and the Ratelimit fields list them all; on a 429 Ratelimit lists those that denied.
-// Callers are told nothing of rules in shadow mode, which never deny. Where the middleware is used twice around a handler, the tighter quota is shown.
+// Seconds are rounded up and at least 1 on a 429, so that a client that obeys them is not too early; the body has
+// milliseconds. X-Ratelimit-Limit is the maximum cost at once. X-Ratelimit-Reset is the time until the whole limit is
+// available or, on a 429, until a retry can succeed. In Ratelimit, r/t does not exceed the sustained rate; in a fixed
+// window t is the time until its end.
 //
-// A request that had to wait for its turn is told for how long in X-Ratelimit-Delay, in seconds: 0.380.
+// With several rules the X-Ratelimit headers describe the most restrictive decision ([sluice.MostRestrictive]). The
+// Ratelimit fields list all rules, on a 429 only those that denied. Rules in shadow mode are not listed. If two
+// middlewares wrap a handler, the headers show the lower quota.
 //
-// A cost that can never fit is a 429 without Retry-After: waiting does not help. While the store cannot answer,
-// X-Ratelimit-Degraded says which fail mode decided (local, open or closed). Nobody counts while a rule is open or
-// closed, so no quota is sent; closed is 503 Service Unavailable.
+// X-Ratelimit-Delay is the delay of a delayed request in seconds, such as 0.380. A 429 without Retry-After means that
+// the cost exceeds the limit, so that no retry can succeed. While the store is unavailable, X-Ratelimit-Degraded is the
+// fail mode that decided: local, open or closed. Open and closed send no quota, because nothing is counted; closed
+// responds with 503 Service Unavailable.
 //
-// Requests with an Origin have the headers named in Access-Control-Expose-Headers, so that scripts can read them. The option
-// [CORS] lets scripts of other origins read denials too, and answers preflights without counting them.
+// For requests with an Origin, Access-Control-Expose-Headers lists these headers. The option [CORS] lets scripts of
+// other origins read denials too; it does not count preflights.
 //
 // # Secrets
 //
-// Keys may hold secrets: API keys, session cookies. This package neither logs them nor sends them to clients. Package memstore
-// stores a keyed hash of a key, unless memstore.Config.KeepKeys is set. Redis and Memcached store keys in clear, as part of
-// the names of their entries: hash secrets before they become keys there.
-//
-//	secret := httplimit.ByHeader("X-Api-Key")
-//	hashed := func(r *http.Request) (string, error) {
-//		key, err := secret(r)
-//		sum := sha256.Sum256([]byte(key))
-//		return hex.EncodeToString(sum[:]), err
-//	}
-//
-// Rule files hash attributes that are secrets. The body of a denial holds the request's path, without the query.
+// Keys may contain secrets such as API keys. This package neither logs keys nor sends them to clients. Package memstore
+// stores a keyed hash of a key, unless memstore.Config.KeepKeys is set. Redis and Memcached store keys in clear text:
+// hash secrets first, as in the example of [KeyFunc]. Rule files hash attributes that are secrets. The body of a denial
+// contains the path without the query.
 package httplimit

@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// hello is the handler that the examples limit.
+// hello is the limited handler of the examples.
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "hello")
 })
@@ -42,7 +42,7 @@ func ExampleMiddleware() {
 	// 429, Ratelimit: "api";r=0;t=1800
 }
 
-// Ten a second and a thousand a day, for each user.
+// 10 requests per second and 1000 per day for each user.
 func ExampleMiddleware_severalRules() {
 	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), []*sluice.Rule{
 		sluice.Must(sluice.NewRule(sluice.Rule{Name: "second", Limit: sluice.PerSecond(10)})),
@@ -63,7 +63,7 @@ func ExampleByIP() {
 	r.Header.Set("X-Forwarded-For", "1.1.1.1, 198.51.100.7") // the client wrote the first, the proxy the second
 	fmt.Println(key(r))
 
-	r.RemoteAddr = "203.0.113.5:443" // not a proxy of ours
+	r.RemoteAddr = "203.0.113.5:443" // not a trusted proxy
 	fmt.Println(key(r))
 
 	r.RemoteAddr = "[2001:db8:1:2:3:4:5:6]:443"
@@ -86,7 +86,7 @@ func ExampleCombine() {
 	// true
 }
 
-// Only failed logins count.
+// Only failed logins are charged.
 func ExampleChargeIf() {
 	login := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, password, _ := r.BasicAuth(); password != "correct" {
@@ -111,7 +111,7 @@ func ExampleChargeIf() {
 	// 429, Retry-After: 1800
 }
 
-// A limit of its own for those who pay.
+// A higher limit for the paid plan.
 func ExampleLimitFor() {
 	paying := sluice.Must(sluice.PerHour(1000).Build())
 	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerHour(10)))
@@ -149,7 +149,7 @@ func ExampleDenialHandler() {
 	// 429 Slow down, please. Come back in 1h0m0s
 }
 
-// What is limited stands in the body, which only the handler can read.
+// The key is a value in the body, which only the handler reads.
 func ExampleWriteDenial() {
 	limiter := sluice.Must(sluice.New(memstore.New(), "mails-per-recipient", sluice.PerDay(1)))
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -161,7 +161,7 @@ func ExampleWriteDenial() {
 		d, err := limiter.Allow(r.Context(), mail.To)
 		switch {
 		case err != nil:
-			http.Error(w, "cannot tell", http.StatusInternalServerError)
+			http.Error(w, "limiter failed", http.StatusInternalServerError)
 		case !d.Allowed:
 			httplimit.WriteDenial(w, r, limiter.Rules(), []sluice.Decision{d})
 		default:

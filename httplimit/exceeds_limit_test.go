@@ -12,8 +12,8 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// A request that costs more than its limit ever allows is told the limit, and no time in any header: clients that sleep until a
-// time and retry would be denied again.
+// The response to a request whose cost exceeds the limit carries the limit but no time in any header: clients that sleep
+// until a given time and retry would be denied again.
 func TestExceedsLimitSuggestsNoRetry(t *testing.T) {
 	formats := map[string][]httplimit.Option{
 		"default":  nil,

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata instead of comparing with it")
 
-// clock is a clock that tests move.
+// clock is a clock that tests set.
 type clock struct{ now time.Time }
 
 func newClock() *clock { return &clock{time.Date(2026, 1, 2, 3, 4, 17, 620_000_000, time.UTC)} }
@@ -28,7 +28,7 @@ func (c *clock) store() *memstore.Store {
 	return sluice.Must(memstore.Open(memstore.Config{Now: func() time.Time { return c.now }}))
 }
 
-// storeFunc is a store that answers what a test wants.
+// storeFunc is a store whose decisions a function makes.
 type storeFunc func(takes []sluice.Take, out []sluice.Decision) error
 
 func (f storeFunc) Apply(_ context.Context, takes []sluice.Take, out []sluice.Decision) error {
@@ -53,7 +53,7 @@ func limiter(store sluice.Store, rules ...*sluice.Rule) *sluice.Limiter {
 	return sluice.Must(sluice.NewWithRules(store, rules))
 }
 
-// ok is a handler that only answers.
+// ok is a handler that responds with 200.
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "hello")
 })
@@ -70,13 +70,13 @@ var perMinute = sluice.PerMinute(2).WithAlgorithm(sluice.FixedWindow)
 
 var goldenCases = []struct {
 	name  string
-	times int // requests before the one that is recorded
+	times int // number of requests before the recorded one
 	store sluice.Store
 	rules []*sluice.Rule
 	opts  []httplimit.Option
 	path  string
 	edit  func(*http.Request)
-	block time.Duration // of the caller, after those requests
+	block time.Duration // block of the key after those requests
 }{
 	{name: "allowed by a fixed window", rules: []*sluice.Rule{rule("peruser", perMinute)}},
 	{name: "denied by a fixed window", times: 2, rules: []*sluice.Rule{rule("peruser", perMinute)}},
@@ -88,7 +88,7 @@ var goldenCases = []struct {
 	{name: "denied by two rules", times: 2, rules: []*sluice.Rule{rule("minute", perMinute), rule("hour", sluice.PerHour(2))}},
 	{name: "shadow rule would deny", times: 2, rules: []*sluice.Rule{rule("trial", perMinute, shadow)}},
 	{
-		name: "cost that can never fit", rules: []*sluice.Rule{rule("api", sluice.PerMinute(100))},
+		name: "cost exceeds limit", rules: []*sluice.Rule{rule("api", sluice.PerMinute(100))},
 		opts: []httplimit.Option{httplimit.Cost(func(*http.Request) int64 { return 101 })},
 	},
 	{
@@ -101,8 +101,8 @@ var goldenCases = []struct {
 	{name: "calendar window", rules: []*sluice.Rule{rule("daily", sluice.PerCalendar(10, sluice.CalendarDay, nil))}},
 	{name: "sliding log", times: 1, rules: []*sluice.Rule{rule("log", sluice.PerMinute(10).WithAlgorithm(sluice.SlidingWindowLog))}},
 	{name: "sliding counter used up", times: 9, rules: []*sluice.Rule{rule("sc", sluice.PerMinute(10).WithAlgorithm(sluice.SlidingWindowCounter))}},
-	{name: "store down and open", store: downStore, rules: []*sluice.Rule{rule("api", perMinute, failOpen)}},
-	{name: "store down and closed", store: downStore, rules: []*sluice.Rule{rule("api", perMinute, failClosed)}},
+	{name: "store unavailable, fail open", store: downStore, rules: []*sluice.Rule{rule("api", perMinute, failOpen)}},
+	{name: "store unavailable, fail closed", store: downStore, rules: []*sluice.Rule{rule("api", perMinute, failClosed)}},
 	{
 		name: "draft 03", times: 2, rules: []*sluice.Rule{rule("minute", perMinute), rule("day", sluice.PerDay(5000))},
 		opts: []httplimit.Option{httplimit.Headers(httplimit.HeadersDraft03)},
@@ -153,7 +153,7 @@ func TestGolden(t *testing.T) {
 		got.WriteString("\n")
 	}
 	if bytes.Contains(got.Bytes(), []byte("secret")) {
-		t.Error("a response has the key or the query in it")
+		t.Error("a response contains the key or the query")
 	}
 	compareGolden(t, "testdata/responses.txt", got.Bytes())
 }

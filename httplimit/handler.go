@@ -9,10 +9,10 @@ import (
 	"github.com/sluiceproject/sluice/internal/quota"
 )
 
-// WriteDenial answers a request that a handler has denied itself, because it is limited by something in the body, say. It
-// sends what [Middleware] sends on a denial. The decisions are those of the rules: rules[i] gave decisions[i]. If there
-// are not as many rules as decisions, as after Allow on a limiter with several, the rules are not named. Of the
-// options, [Headers], [ResetAsUnixTime] and [DenialHandler] count.
+// WriteDenial writes the response to a request that the handler itself has denied, for example by a value in the body.
+// The response is the same as that of [Middleware]. decisions[i] is the decision of rules[i]. If their numbers differ,
+// as after Allow on a limiter with several rules, the response names no rules. Only the options [Headers],
+// [ResetAsUnixTime] and [DenialHandler] have an effect. It panics if there are no decisions.
 //
 //	d, err := limiter.Allow(ctx, login.User)
 //	if err == nil && !d.Allowed {
@@ -21,7 +21,7 @@ import (
 //	}
 func WriteDenial(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, decisions []sluice.Decision, opts ...Option) {
 	if len(decisions) == 0 {
-		panic("httplimit: WriteDenial: there is no decision")
+		panic("httplimit: WriteDenial: no decisions")
 	}
 	c := newConfig(opts)
 	ps := quota.PoliciesOf(rules, decisions)
@@ -34,11 +34,11 @@ func WriteDenial(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, d
 	c.onDenied(w, r, (*Denial)(&d))
 }
 
-// SetQuotaHeaders tells the caller of a request that a handler has allowed itself what quota is left, as [Middleware] does.
-// It must be called before the response is written. The arguments are those of [WriteDenial].
+// SetQuotaHeaders sets the quota headers of a request that the handler itself has allowed, as [Middleware] does. It must
+// be called before the response is written. The arguments are those of [WriteDenial].
 func SetQuotaHeaders(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, decisions []sluice.Decision, opts ...Option) {
 	if len(decisions) == 0 {
-		panic("httplimit: SetQuotaHeaders: there is no decision")
+		panic("httplimit: SetQuotaHeaders: no decisions")
 	}
 	c := newConfig(opts)
 	c.headers.Set(w.Header(), r, quota.PoliciesOf(rules, decisions), decisions, false)

@@ -15,13 +15,13 @@ import (
 	"github.com/sluiceproject/sluice/httplimit"
 )
 
-// item is one of a structured field's list: a String with Integer parameters.
+// item is an item of a structured field list: a String with Integer parameters.
 type item struct {
 	name   string
 	params map[string]int64
 }
 
-// parseList reads a List of such items by the letter of RFC 9651, section 4.2.
+// parseList parses a List of such items strictly by RFC 9651, section 4.2.
 func parseList(s string) (list []item, err error) {
 	for {
 		it := item{params: map[string]int64{}}
@@ -74,7 +74,7 @@ func parseString(s string) (text, rest string, err error) {
 	return "", "", errors.New("string does not end")
 }
 
-// TestWindowAndT checks w and t against the formulas, for limits near every edge.
+// TestWindowAndT checks w and t against the formulas, for limits near every boundary.
 func TestWindowAndT(t *testing.T) {
 	tests := []struct {
 		limit  sluice.Limit
@@ -119,7 +119,7 @@ func TestWindowAndT(t *testing.T) {
 	}
 }
 
-// TestDenyWithoutRules: a decision of a limiter with several rules does not say whose it is.
+// TestDenyWithoutRules: a decision of a limiter with several rules does not name its rule.
 func TestDenyWithoutRules(t *testing.T) {
 	l := limiter(newClock().store(), rule("a", sluice.PerMinute(1)), rule("b", sluice.PerDay(1)))
 	var d sluice.Decision
@@ -135,13 +135,13 @@ func TestDenyWithoutRules(t *testing.T) {
 	}
 }
 
-// FuzzRateLimitHeader: whatever the rule's name and the decision, the fields parse, name the rule recognisably, and
-// promise nothing that Retry-After contradicts.
+// FuzzRateLimitHeader: for any rule name and decision, the fields parse, identify the rule, and do not contradict
+// Retry-After.
 func FuzzRateLimitHeader(f *testing.F) {
 	f.Add("api", int64(100), int64(60_000), int64(100), int64(3), int64(2380), int64(60_000), false)
 	f.Add("été \"x\\y\"\r\n", int64(1), int64(1), int64(0), int64(0), int64(0), int64(0), true)
 	f.Add("%41", int64(math.MaxInt32), int64(1000), int64(1)<<50, int64(1)<<50, int64(-1), int64(-1), false)
-	f.Add("0", int64(1), int64(15), int64(124), int64(76), int64(0), int64(89), false) // denied, and not for how long
+	f.Add("0", int64(1), int64(15), int64(124), int64(76), int64(0), int64(89), false) // denied without RetryAfter
 	f.Fuzz(func(t *testing.T, name string, count, millis, burst, remaining, retry, reset int64, allowed bool) {
 		r, err := sluice.NewRule(sluice.Rule{Name: name, Limit: sluice.Per(count, time.Duration(millis)*time.Millisecond).WithBurst(burst)})
 		if err != nil {

@@ -8,70 +8,70 @@ import (
 	"github.com/sluiceproject/sluice/internal/clientip"
 )
 
-// IPOption changes how [ByIP] finds the client's address.
+// IPOption configures how [ByIP] finds the client's address.
 type IPOption func(*ipConfig)
 
 type ipConfig clientip.Config
 
-// TrustedProxies names the addresses of proxies that may say whom they speak for. Without it nobody may: the header is
-// not even read. IPv4 prefixes cover IPv4-mapped IPv6 addresses too.
+// TrustedProxies sets the addresses of proxies whose [ClientIPHeader] is trusted. By default no proxy is trusted and the
+// header is not read. IPv4 prefixes also cover IPv4-mapped IPv6 addresses.
 func TrustedProxies(prefixes ...netip.Prefix) IPOption {
 	for _, p := range prefixes {
 		if !p.IsValid() {
-			panic("httplimit: TrustedProxies: a prefix is not valid: use netip.MustParsePrefix or check the error of netip.ParsePrefix")
+			panic("httplimit: TrustedProxies: invalid prefix: use netip.MustParsePrefix or check the error of netip.ParsePrefix")
 		}
 	}
 	return func(c *ipConfig) { c.Proxies = append(c.Proxies, prefixes...) }
 }
 
-// TrustUnixSockets trusts the peers of servers that listen on a Unix domain socket: the proxy in front of it.
+// TrustUnixSockets trusts every peer that connects over a Unix domain socket, typically a local proxy.
 func TrustUnixSockets() IPOption { return func(c *ipConfig) { c.TrustUnixSockets = true } }
 
-// ProxyHops takes the nth address from the right instead of walking over those that are trusted: with n proxies in a row,
-// each of which appends the address it was called from, it is the one that the outermost appended. A header with fewer
-// is not believed and the peer is limited. Without TrustedProxies every peer is trusted, so the server must be out of
-// reach for anybody but the proxies.
+// ProxyHops sets the number n of proxies in front of the server, each of which appends the address of its peer to the
+// header. The client is the nth address from the right, whether or not the addresses after it are trusted. A header with
+// fewer addresses is ignored and the key is the peer's address. Without [TrustedProxies] every peer is trusted, so only
+// the proxies must be able to reach the server. It panics unless n is between 1 and 64.
 func ProxyHops(n int) IPOption {
 	if n < 1 || n > clientip.MaxEntries {
-		panic(fmt.Sprintf("httplimit: ProxyHops: %d is not between 1 and %d", n, clientip.MaxEntries))
+		panic(fmt.Sprintf("httplimit: ProxyHops: %d is out of range 1 to %d", n, clientip.MaxEntries))
 	}
 	return func(c *ipConfig) { c.Hops = n }
 }
 
-// ClientIPHeader names the header that the proxies set. The default is X-Forwarded-For; "Forwarded" is read as RFC 7239
-// says; of any other, such as X-Real-IP, the addresses are read like those of X-Forwarded-For.
+// ClientIPHeader sets the name of the header that the proxies set. The default is X-Forwarded-For. "Forwarded" is parsed
+// according to RFC 7239, every other header, such as X-Real-IP, like X-Forwarded-For.
 func ClientIPHeader(name string) IPOption {
 	name = http.CanonicalHeaderKey(name)
 	if name == "" {
-		panic("httplimit: ClientIPHeader: the header's name is empty")
+		panic("httplimit: ClientIPHeader: empty header name")
 	}
 	return func(c *ipConfig) { c.Header = name }
 }
 
-// IPv6PrefixBits is how many bits of an IPv6 address count, 32 to 128; the default is 64, the least that is given to a
-// customer. Many are given a /56 or a /48 and can use it all.
+// IPv6PrefixBits sets the prefix length, 32 to 128, by which IPv6 addresses are limited. The default is 64, the smallest
+// network that providers assign. Many customers get a /56 or /48 and can use every address of it.
 func IPv6PrefixBits(bits int) IPOption {
 	if bits < 32 || bits > 128 {
-		panic(fmt.Sprintf("httplimit: IPv6PrefixBits: %d is not between 32 and 128", bits))
+		panic(fmt.Sprintf("httplimit: IPv6PrefixBits: %d is out of range 32 to 128", bits))
 	}
 	return func(c *ipConfig) { c.IPv6PrefixBits = bits }
 }
 
-// ByIP limits by the client's IP address: that of the connection's peer, unless [TrustedProxies], [ProxyHops] or
-// [TrustUnixSockets] say otherwise.
+// ByIP limits by the client's IP address. This is the address of the connection's peer, unless [TrustedProxies],
+// [ProxyHops] or [TrustUnixSockets] trusts the peer.
 //
-// A trusted peer's header is walked from the right, over all its lines, as long as addresses are trusted proxies too;
-// the first that is not is the client. What stands further left was written by the client and is not looked at. Where
-// an entry is not an IP address (unknown, _hidden, garbage), or the header ends, the last address reached is limited.
-// The walk ends after 64 entries, and an entry of more than 1,024 bytes is garbage.
+// The header of a trusted peer is read from right to left, across all its lines, as long as the addresses are trusted
+// proxies. The first address that is not trusted is the client; entries further left can be forged and are ignored. At an
+// entry that is no IP address ("unknown", "_hidden"), or at the end of the header, the last address read is the client.
+// At most 64 entries are read, and an entry of more than 1,024 bytes is invalid.
 //
-// Ports and zones are dropped. IPv4-mapped IPv6 addresses are the IPv4 address they hold. Other IPv6 addresses count by
-// their first 64 bits, see [IPv6PrefixBits], with two exceptions: of 6to4 (2002::/16) at most 48 bits count, which is what
-// one IPv4 address owns, and of NAT64 (64:ff9b::/96) all do, since it holds IPv4 addresses in its last 32. Behind a
-// translator with a prefix of its own, use IPv6PrefixBits(128).
+// Ports and zones are dropped. An IPv4-mapped IPv6 address is treated as its IPv4 address. Other IPv6 addresses are
+// truncated to 64 bits, see [IPv6PrefixBits], with two exceptions: 6to4 addresses (2002::/16) to at most 48 bits, the
+// network of one IPv4 address, and NAT64 addresses (64:ff9b::/96) not at all, because the last 32 bits are an IPv4
+// address. Behind a NAT64 gateway with another prefix, use IPv6PrefixBits(128).
 //
-// Keys are written "192.0.2.1" and "2001:db8::/64". Peers without an address, those of a Unix socket in particular,
-// share a key that no address has.
+// Keys have the form "192.0.2.1" or "2001:db8::/64". Peers without an address, such as those of a Unix socket, share one
+// key that no address can produce.
 func ByIP(opts ...IPOption) KeyFunc {
 	var c ipConfig
 	for _, o := range opts {
@@ -79,7 +79,7 @@ func ByIP(opts ...IPOption) KeyFunc {
 	}
 	f := clientip.New(clientip.Config(c))
 	if !f.ReadsHeader() && f.Header() != clientip.ForwardedFor {
-		panic("httplimit: ByIP: ClientIPHeader " + f.Header() + " would never be read: name who may set it with TrustedProxies, or use ProxyHops")
+		panic("httplimit: ByIP: ClientIPHeader " + f.Header() + " has no effect without a trusted proxy: use TrustedProxies or ProxyHops")
 	}
 	return func(r *http.Request) (string, error) { return f.Key(r), nil }
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzClientIP: whatever the header says, the key is an address, a prefix or the mark of peers without an address; a
-// peer that is not trusted gets its own key; and what a trusted proxy appends is what counts.
+// FuzzClientIP: for any header, the key is an address, a prefix or the key of peers without an address. An untrusted peer
+// gets its own key, and the entry that a trusted proxy appends determines the key.
 func FuzzClientIP(f *testing.F) {
 	for _, set := range [][]ipVector{peerVectors, xffVectors, forwardedVectors} {
 		for _, v := range set {
@@ -25,13 +25,13 @@ func FuzzClientIP(f *testing.F) {
 		}
 		for _, way := range []string{"xff", "fwd", "real", "hop2tp"} {
 			if got := addressKey(t, ipVector{way, "203.0.113.9:1", all, ""}); got != "203.0.113.9" {
-				t.Errorf("%s: a peer that is not trusted has key %q", way, got)
+				t.Errorf("%s: an untrusted peer has key %q", way, got)
 			}
 		}
 		for way, entry := range map[string]string{"xff": "203.0.113.7", "fwd": "for=203.0.113.7", "hop1": "203.0.113.7"} {
 			for _, l := range [][]string{{first + ", " + entry}, {first, second + "," + entry}, {first, second, entry}} {
 				if got := addressKey(t, ipVector{way, tp, l, ""}); got != "203.0.113.7" {
-					t.Errorf("%s: %q has key %q, want what the proxy appended", way, l, got)
+					t.Errorf("%s: %q has key %q, want the appended address", way, l, got)
 				}
 			}
 		}

@@ -23,7 +23,7 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-// Ways to find the address, by the names that the vectors use.
+// Configurations of ByIP by the names that the vectors use.
 var (
 	proxies = httplimit.TrustedProxies(prefixes("10.0.0.0/8", "127.0.0.1/32", "2001:db8:ffff::/48")...)
 	ways    = map[string]httplimit.KeyFunc{
@@ -52,23 +52,23 @@ const tp = "10.0.0.1:443"
 
 type ipVector struct {
 	way, peer string
-	lines     []string // of the way's header
+	lines     []string // of the client IP header
 	want      string
 }
 
 func lines(l ...string) []string { return l }
 
-// peerVectors: nobody is trusted, so headers are never read.
+// peerVectors: no peer is trusted, so headers are never read.
 var peerVectors = []ipVector{
 	{"peer", "1.2.3.4:5678", nil, "1.2.3.4"},
 	{"peer", "1.2.3.4:5678", lines("9.9.9.9"), "1.2.3.4"},
 	{"peer", "10.0.0.1:80", lines("9.9.9.9"), "10.0.0.1"},
 	{"peer", "127.0.0.1:80", lines("9.9.9.9"), "127.0.0.1"},
-	{"peer", "1.2.3.4", nil, "1.2.3.4"}, // as middleware that rewrites RemoteAddr leaves it
+	{"peer", "1.2.3.4", nil, "1.2.3.4"}, // middleware that rewrites RemoteAddr may drop the port
 	{"peer", "1.2.3.4:", nil, noAddr},
 	{"peer", "1.2.3.4:http", nil, noAddr},
 	{"peer", "1.2.3.4:123456", nil, noAddr},
-	{"peer", "01.2.3.4:80", nil, noAddr}, // octal to some
+	{"peer", "01.2.3.4:80", nil, noAddr}, // octal for some parsers
 	{"peer", "1.2.3:80", nil, noAddr},
 	{"peer", "0x7f.1:80", nil, noAddr},
 	{"peer", "2130706433:80", nil, noAddr},
@@ -99,7 +99,7 @@ var peerVectors = []ipVector{
 	{"b128", "[2001:db8:1:2:3:4:5:6]:80", nil, "2001:db8:1:2:3:4:5:6"},
 	{"b128", "[fe80::1%eth0]:80", nil, "fe80::1"},
 	{"b48", "1.2.3.4:80", nil, "1.2.3.4"},
-	// IPv4-mapped addresses in all spellings are the IPv4 address, whatever the mask.
+	// IPv4-mapped addresses in all spellings are the IPv4 address, for any prefix length.
 	{"peer", "[::ffff:1.2.3.4]:80", nil, "1.2.3.4"},
 	{"peer", "[::ffff:102:304]:80", nil, "1.2.3.4"},
 	{"peer", "[::FFFF:1.2.3.4]:80", nil, "1.2.3.4"},
@@ -110,7 +110,7 @@ var peerVectors = []ipVector{
 	{"b32", "[::ffff:1.2.3.4]:80", nil, "1.2.3.4"},
 	{"b56", "[::ffff:102:305]:80", nil, "1.2.3.5"},
 	{"b128", "[::ffff:1.2.3.4]:80", nil, "1.2.3.4"},
-	// Other addresses that hold an IPv4 address.
+	// Other addresses that embed an IPv4 address.
 	{"peer", "[64:ff9b::1.2.3.4]:80", nil, "64:ff9b::102:304"},
 	{"peer", "[64:ff9b::1.2.3.5]:80", nil, "64:ff9b::102:305"},
 	{"b48", "[64:ff9b::1.2.3.4]:80", nil, "64:ff9b::102:304"},
@@ -121,12 +121,12 @@ var peerVectors = []ipVector{
 	{"b32", "[2002:102:304:1::1]:80", nil, "2002:102::/32"},
 }
 
-// xffVectors walk X-Forwarded-For, or a header like it, from a trusted peer.
+// xffVectors have X-Forwarded-For, or a similar header, from a trusted peer.
 var xffVectors = []ipVector{
 	{"xff", tp, nil, "10.0.0.1"},
 	{"xff", tp, lines(""), "10.0.0.1"},
 	{"xff", tp, lines("1.2.3.4"), "1.2.3.4"},
-	{"xff", "8.8.8.8:443", lines("1.2.3.4"), "8.8.8.8"}, // not a proxy of ours
+	{"xff", "8.8.8.8:443", lines("1.2.3.4"), "8.8.8.8"}, // not a trusted proxy
 	{"xff", "11.0.0.1:443", lines("1.2.3.4"), "11.0.0.1"},
 	{"xff", "[2001:db8:ffff::1]:443", lines("1.2.3.4"), "1.2.3.4"},
 	{"xff", "[2001:db8:fffe::1]:443", lines("1.2.3.4"), "2001:db8:fffe::/64"},
@@ -138,7 +138,7 @@ var xffVectors = []ipVector{
 	{"xff", "", lines("1.2.3.4"), noAddr},
 	{"xff", "garbage", lines("1.2.3.4"), noAddr},
 	{"xff", "@", lines("1.2.3.4"), noAddr},
-	// The client's own entries are on the left and do not count.
+	// Entries that the client sent are on the left and are ignored.
 	{"xff", tp, lines("9.9.9.9, 1.2.3.4"), "1.2.3.4"},
 	{"xff", tp, lines("10.0.0.9, 1.2.3.4"), "1.2.3.4"},
 	{"xff", tp, lines("127.0.0.1, 1.2.3.4"), "1.2.3.4"},
@@ -173,7 +173,7 @@ var xffVectors = []ipVector{
 	{"xff", tp, lines("::ffff:102:304"), "1.2.3.4"},
 	{"xff", tp, lines("[::ffff:1.2.3.4]:80"), "1.2.3.4"},
 	{"xff", tp, lines("9.9.9.9, ::ffff:10.0.0.2"), "9.9.9.9"},
-	// What is no address ends the walk at the last one reached.
+	// At an entry that is no address, the last address read is the client.
 	{"xff", tp, lines("unknown"), "10.0.0.1"},
 	{"xff", tp, lines("_hidden"), "10.0.0.1"},
 	{"xff", tp, lines("1.2.3.4, unknown"), "10.0.0.1"},
@@ -204,13 +204,13 @@ var xffVectors = []ipVector{
 	{"xff", tp, lines("1.2.3.4" + strings.Repeat(",", 100_000)), "10.0.0.1"},
 	{"xff", tp, lines("1.2.3.4, " + strings.Repeat("x", 100_000)), "10.0.0.1"},
 	{"xff", tp, lines(strings.Repeat(" ", 100_000) + "1.2.3.4"), "1.2.3.4"},
-	{"all4", tp, lines("9.9.9.9, 1.2.3.4"), "9.9.9.9"}, // whoever trusts everybody gets what the client says
-	// Other headers like it.
+	{"all4", tp, lines("9.9.9.9, 1.2.3.4"), "9.9.9.9"}, // if all addresses are trusted, the client can forge its own
+	// Similar headers.
 	{"real", tp, lines("1.2.3.4"), "1.2.3.4"},
 	{"real", tp, lines("9.9.9.9", "1.2.3.4"), "1.2.3.4"},
 	{"real", tp, lines("unknown"), "10.0.0.1"},
 	{"real", "8.8.8.8:1", lines("1.2.3.4"), "8.8.8.8"},
-	// So many hops.
+	// Fixed number of hops.
 	{"hop1", "8.8.8.8:1", lines("1.2.3.4"), "1.2.3.4"},
 	{"hop1", "8.8.8.8:1", nil, "8.8.8.8"},
 	{"hop1", "8.8.8.8:1", lines("9.9.9.9, 1.2.3.4"), "1.2.3.4"},
@@ -220,16 +220,16 @@ var xffVectors = []ipVector{
 	{"hop1", "@", lines("unknown"), noAddr},
 	{"hop2", "8.8.8.8:1", lines("9.9.9.9, 1.2.3.4, 7.7.7.7"), "1.2.3.4"},
 	{"hop2", "8.8.8.8:1", lines("9.9.9.9", "1.2.3.4", "7.7.7.7"), "1.2.3.4"},
-	{"hop2", "8.8.8.8:1", lines("1.2.3.4, unknown"), "1.2.3.4"}, // what the inner proxy wrote is passed over
-	{"hop2", "8.8.8.8:1", lines("1.2.3.4"), "8.8.8.8"},          // too short: somebody came round the outer proxy
+	{"hop2", "8.8.8.8:1", lines("1.2.3.4, unknown"), "1.2.3.4"}, // the entry of the inner proxy is skipped
+	{"hop2", "8.8.8.8:1", lines("1.2.3.4"), "8.8.8.8"},          // too short: the request bypassed the outer proxy
 	{"hop2", "8.8.8.8:1", lines("9.9.9.9, x, 7.7.7.7"), "8.8.8.8"},
 	{"hop2tp", tp, lines("1.2.3.4, 7.7.7.7"), "1.2.3.4"},
 	{"hop2tp", "8.8.8.8:1", lines("1.2.3.4, 7.7.7.7"), "8.8.8.8"},
 	{"unix", "8.8.8.8:1", lines("1.2.3.4"), "8.8.8.8"},
-	{"unix", "@", lines("1.2.3.4"), noAddr}, // the name alone does not prove a Unix socket
+	{"unix", "@", lines("1.2.3.4"), noAddr}, // RemoteAddr alone does not prove a Unix socket
 }
 
-// forwardedVectors walk Forwarded of RFC 7239 from a trusted peer.
+// forwardedVectors have the header Forwarded of RFC 7239 from a trusted peer.
 var forwardedVectors = []ipVector{
 	{"fwd", tp, nil, "10.0.0.1"},
 	{"fwd", tp, lines("for=1.2.3.4"), "1.2.3.4"},
@@ -272,7 +272,7 @@ var forwardedVectors = []ipVector{
 	{"fwd", tp, lines(`for="1.2.3.4\`), "10.0.0.1"},
 	{"fwd", tp, lines(`for="1.2.3.4"x`), "10.0.0.1"},
 	{"fwd", tp, lines("1.2.3.4"), "10.0.0.1"},
-	// A quote that the client leaves open swallows nothing of what the proxy appends.
+	// A quote that the client leaves open does not hide the entry that the proxy appends.
 	{"fwd", tp, lines(`for="9.9.9.9, for=1.2.3.4`), "1.2.3.4"},
 	{"fwd", tp, lines(`for="9.9.9.9`, `for=1.2.3.4`), "1.2.3.4"},
 	{"fwd", tp, lines(`for=9.9.9.9;x="\, for=1.2.3.4`), "1.2.3.4"},
@@ -318,7 +318,7 @@ func addressKey(t *testing.T, v ipVector) string {
 	return key
 }
 
-// TestByIPOtherHeaders: only the header that was asked for is read, under exactly its name.
+// TestByIPOtherHeaders: only the configured header is read, under exactly its name.
 func TestByIPOtherHeaders(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.RemoteAddr = tp
@@ -326,7 +326,7 @@ func TestByIPOtherHeaders(t *testing.T) {
 		r.Header[name] = []string{"9.9.9.9"}
 	}
 	if key, _ := ways["xff"](r); key != "10.0.0.1" {
-		t.Errorf("key %q, want that of the peer", key)
+		t.Errorf("key %q, want the peer's", key)
 	}
 }
 
@@ -336,10 +336,10 @@ func TestByIPUnixSocket(t *testing.T) {
 	r.Header["X-Forwarded-For"] = []string{"9.9.9.9, 1.2.3.4"}
 	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.UnixAddr{Name: "/run/x", Net: "unix"}))
 	if key, _ := ways["unix"](r); key != "1.2.3.4" {
-		t.Errorf("key %q, want the address that the trusted peer named", key)
+		t.Errorf("key %q, want the address in the trusted peer's header", key)
 	}
 	if key, _ := ways["xff"](r); key != noAddr {
-		t.Errorf("key %q for a Unix peer that is not trusted, want %q", key, noAddr)
+		t.Errorf("key %q for an untrusted Unix peer, want %q", key, noAddr)
 	}
 	r.Header["X-Forwarded-For"] = []string{"unknown"}
 	if key, _ := ways["unix"](r); key != noAddr {
@@ -347,7 +347,7 @@ func TestByIPUnixSocket(t *testing.T) {
 	}
 }
 
-// TestByIPRotation: an attacker with a /64 has one bucket, however many addresses are used.
+// TestByIPRotation: all addresses of a /64 share one bucket.
 func TestByIPRotation(t *testing.T) {
 	base := netip.MustParseAddr("2001:db8:5:6::").As16()
 	keys := map[string]bool{}

@@ -9,36 +9,35 @@ import (
 	"github.com/sluiceproject/sluice/internal/pairs"
 )
 
-// KeyFunc says whom a request counts against. Requests with equal keys share a bucket, under each rule of the limiter.
+// KeyFunc returns the key that a request counts against. Requests with equal keys share a bucket under each rule of the
+// limiter. A request for which it returns an error is not served, see [ErrorHandler].
 //
-// An error denies the request: it never passes unlimited. See [ErrorHandler].
+// A key that clients can choose freely does not limit them: a client that sends a new X-Api-Key with every request gets a
+// new bucket every time. Use verified values, or add a limit by address.
 //
-// A key that callers can choose freely limits nobody: whoever can send a new X-Api-Key each time has a new bucket each
-// time. Key by what has been verified, or put a limit by address around it.
-//
-// Where a request lacks what a key is made of, the functions of this package give it the key that all such requests
-// share and that no value can produce. So leaving the header out is no way around a limit.
+// If a request lacks the value, the functions of this package return one key for all such requests, which no value can
+// produce. Leaving out a header therefore does not bypass a limit.
 type KeyFunc func(r *http.Request) (key string, err error)
 
-// ErrAmbiguousKey is wrapped by the error of a request that gives a keyed header, query parameter or cookie more than once, or so
-// that applications may read it differently. If the handler reads another value than the one that was counted, the limit is
-// bypassed. By default such a request is rejected with 400 Bad Request.
+// ErrAmbiguousKey is wrapped by the error for a request whose key header, query parameter or cookie occurs more than once
+// or in a form that applications parse differently. A handler that reads another value than the counted one would let
+// clients bypass the limit. By default such a request is rejected with 400 Bad Request.
 var ErrAmbiguousKey = admission.ErrAmbiguousKey
 
-// Global gives all requests one key, the empty string: a limit for everybody together.
+// Global returns the same key, the empty string, for all requests: all clients share one bucket.
 func Global() KeyFunc {
 	return func(*http.Request) (string, error) { return "", nil }
 }
 
-// ByHeader limits by a request header. Requests without it share a key, one that no value has; an empty value is a
-// value. A request that has it on more than one line is refused with [ErrAmbiguousKey]. X_User is not X-User: only the
-// name with the same punctuation is read, in any case. For "Host" it is the request's host in lower case.
+// ByHeader limits by a request header. Requests without the header share one key; an empty value is a value. A request
+// with more than one line of the header is rejected with [ErrAmbiguousKey]. The name is compared without case, but X_User
+// is not X-User. For "Host" the value is the request's host in lower case.
 func ByHeader(name string) KeyFunc {
 	name = http.CanonicalHeaderKey(name)
 	if name == "" {
-		panic("httplimit: ByHeader: the header's name is empty")
+		panic("httplimit: ByHeader: empty header name")
 	}
-	if name == "Host" { // net/http takes it out of the header
+	if name == "Host" { // net/http removes it from the header
 		return ByFunc(func(r *http.Request) string { return strings.ToLower(r.Host) })
 	}
 	return func(r *http.Request) (string, error) {
@@ -53,13 +52,13 @@ func ByHeader(name string) KeyFunc {
 	}
 }
 
-// ByCookie limits by a cookie. Requests without it share a key, one that no value has. Spellings that some server takes for
-// one value have one key: escapes are decoded, a space is written +, and quotes, spaces and + at the ends are dropped. The
-// name is compared without case. A request that gives the cookie more than once, or malformed, is rejected with [ErrAmbiguousKey].
-// (Browsers repeat names that were set for several paths: set the cookie for one.)
+// ByCookie limits by a cookie. Requests without the cookie share one key. Values that some servers parse as equal have
+// the same key: escapes are decoded, a space is written as +, and quotes, spaces and + at both ends are removed. The name
+// is compared without case. A request with a malformed cookie, or with more than one of that name, is rejected with
+// [ErrAmbiguousKey]. Browsers send a name more than once if it was set for several paths, so set the cookie for one path.
 func ByCookie(name string) KeyFunc {
 	if name == "" {
-		panic("httplimit: ByCookie: the cookie's name is empty")
+		panic("httplimit: ByCookie: empty cookie name")
 	}
 	return func(r *http.Request) (string, error) {
 		return pairKey(pairs.Cookie(r.Header["Cookie"], name))
@@ -76,25 +75,25 @@ func pairKey(value string, n pairs.Count) (string, error) {
 	return "", ErrAmbiguousKey
 }
 
-// ByQuery limits by a parameter of the URL's query. Requests without it share a key, one that no value has; an empty
-// value is a value. The name is compared without case. A request that gives it more than once, or so that applications may
-// read it differently, is rejected with [ErrAmbiguousKey]: malformed, beside a semicolon, or by a name that some take for it.
+// ByQuery limits by a query parameter of the URL. Requests without the parameter share one key; an empty value is a value.
+// The name is compared without case. A request with more than one such parameter is rejected with [ErrAmbiguousKey], and
+// so is one that applications parse differently: malformed, next to a semicolon, or with a name that some treat as equal.
 func ByQuery(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		return pairKey(pairs.Query(r.URL.RawQuery, name))
 	}
 }
 
-// ByPathValue limits by a wildcard of the pattern that [http.ServeMux] matched. The middleware has to be inside the
-// mux, around a single handler: outside nothing has been matched yet, and all requests share a key. So do requests
-// whose wildcard matched nothing.
+// ByPathValue limits by a wildcard of the pattern that [http.ServeMux] matched. The middleware must wrap a single handler
+// inside the mux: outside, no pattern has been matched yet and all requests share one key. Requests whose wildcard is
+// empty share one key.
 func ByPathValue(name string) KeyFunc {
 	return ByFunc(func(r *http.Request) string { return r.PathValue(name) })
 }
 
-// ByBasicAuthUser limits by the user name of HTTP basic authentication. Requests without one share a key. Nobody has
-// checked the password yet, so a stranger can spend a user's budget, and choose new names for new budgets: have a
-// limit by address as well.
+// ByBasicAuthUser limits by the user name of HTTP basic authentication. Requests without a user name share one key. The
+// password has not been verified: an attacker can use up the quota of another user, or send random names to get new
+// buckets. Combine it with a limit by address.
 func ByBasicAuthUser() KeyFunc {
 	return func(r *http.Request) (string, error) {
 		user, _, ok := r.BasicAuth()
@@ -105,11 +104,11 @@ func ByBasicAuthUser() KeyFunc {
 	}
 }
 
-// ByFunc limits by what f returns: a user that has been authenticated, a tenant, a claim. Requests for which that is
-// empty share a key, one that no value has.
+// ByFunc limits by the result of f, such as an authenticated user, a tenant or a claim. Requests for which f returns the
+// empty string share one key, which no value can produce. It panics if f is nil.
 func ByFunc(f func(r *http.Request) string) KeyFunc {
 	if f == nil {
-		panic("httplimit: ByFunc: the function is nil")
+		panic("httplimit: ByFunc: nil function")
 	}
 	return func(r *http.Request) (string, error) {
 		s := f(r)
@@ -120,12 +119,12 @@ func ByFunc(f func(r *http.Request) string) KeyFunc {
 	}
 }
 
-// Combine limits by several keys at once: by user and route, say. Two requests share a bucket if they agree in all of
-// them. Values are never joined by a separator that one of them could contain; see [JoinKey].
+// Combine limits by several keys together, such as user and route. Requests share a bucket if all their keys are equal.
+// The combined key is unambiguous whatever the keys contain; see [JoinKey]. It panics if a key is nil.
 func Combine(keys ...KeyFunc) KeyFunc {
 	for _, k := range keys {
 		if k == nil {
-			panic("httplimit: Combine: a key is nil")
+			panic("httplimit: Combine: nil KeyFunc")
 		}
 	}
 	return func(r *http.Request) (string, error) {
@@ -142,6 +141,6 @@ func Combine(keys ...KeyFunc) KeyFunc {
 	}
 }
 
-// JoinKey is the key that [Combine] makes of these parts, for whoever has to name it elsewhere: in Limiter.Reset, or in a
-// handler that limits by what it found in the body. Different parts, or differently many, have different keys.
+// JoinKey returns the key that [Combine] builds from these parts, for use with Limiter.Reset or in a handler that limits
+// by a value of the body. Different lists of parts have different keys.
 func JoinKey(parts ...string) string { return keyenc.Join(parts...) }

@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice/httplimit"
 )
 
-// absent is the key of requests that lack what they are limited by.
+// absent is the key of requests without the key attribute.
 const absent = "\x00-"
 
 func request(edit ...func(*http.Request)) *http.Request {
@@ -53,7 +53,7 @@ func TestKeys(t *testing.T) {
 		{"header keeps case", user, request(header("X-User", "Alice")), "Alice"},
 		{"header with commas", user, request(header("X-User", "a, b")), "a, b"},
 		{"underscore", user, request(header("X_User", "alice"), header("X_user", "bob")), absent},
-		{"underscore beside", user, request(header("X_User", "mallory"), header("X-User", "alice")), "alice"},
+		{"header and underscore", user, request(header("X_User", "mallory"), header("X-User", "alice")), "alice"},
 		{"authorization", httplimit.ByHeader("Authorization"), request(header("Authorization", "Bearer x")), "Bearer x"},
 		{"host", httplimit.ByHeader("host"), request(func(r *http.Request) { r.Host = "Shop.Example" }), "shop.example"},
 
@@ -126,8 +126,8 @@ func TestKeysRepeated(t *testing.T) {
 	}
 }
 
-// TestCombineInjective tries pairs that a joining by separator, or without the difference between absent and empty,
-// would confuse.
+// TestCombineInjective combines pairs that would collide if keys were joined by a separator, or if absent and empty values
+// were equal.
 func TestCombineInjective(t *testing.T) {
 	key := httplimit.Combine(httplimit.ByHeader("A"), httplimit.ByHeader("B"))
 	some := func(s string) *string { return &s }
@@ -200,7 +200,7 @@ func TestKeyAllocations(t *testing.T) {
 	}
 }
 
-// FuzzCombine: keys are equal only if all parts are, absent and empty told apart.
+// FuzzCombine: keys are equal only if all parts are equal; absent and empty parts differ.
 func FuzzCombine(f *testing.F) {
 	f.Add("a", "b", "a", "b", byte(0))
 	f.Add("a", "", "", "a", byte(3))
@@ -239,7 +239,7 @@ func FuzzCombine(f *testing.F) {
 	})
 }
 
-// FuzzQuery: ByQuery sees what the handler will see, or refuses it.
+// FuzzQuery: ByQuery returns the value that the handler reads, or rejects the request.
 func FuzzQuery(f *testing.F) {
 	for _, s := range []string{"", "id=1", "id=1&id=2", "%69d=%00&x", "id;id=2", "id=%zz", "&&=&id", "id=a+b"} {
 		f.Add(s)

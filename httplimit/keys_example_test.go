@@ -2,6 +2,8 @@ package httplimit_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/httplimit"
 )
 
-// What requests may be limited by.
+// The keys of one request by each function.
 func ExampleKeyFunc() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/tenants/{tenant}/orders", func(_ http.ResponseWriter, r *http.Request) {
@@ -45,7 +47,22 @@ func ExampleKeyFunc() {
 	// "GET" <nil>
 }
 
-// Whose address a request comes from when proxies stand before the service.
+// A secret is hashed before it becomes a key, because Redis and Memcached store keys in clear text.
+func ExampleKeyFunc_secret() {
+	secret := httplimit.ByHeader("X-Api-Key")
+	hashed := func(r *http.Request) (string, error) {
+		key, err := secret(r)
+		sum := sha256.Sum256([]byte(key))
+		return hex.EncodeToString(sum[:]), err
+	}
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("X-Api-Key", "k1")
+	key, err := hashed(r)
+	fmt.Println(key[:16], err)
+	// Output: 6ab9f1eb8f7d3388 <nil>
+}
+
+// The client's address behind trusted proxies.
 func ExampleIPOption() {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.RemoteAddr = "10.0.0.1:443"
@@ -69,7 +86,7 @@ func ExampleIPOption() {
 	// 2001:db8:1:2::/64 <nil>
 }
 
-// Parts of a key are told apart, whatever they hold.
+// Different parts have different keys, whatever characters they contain.
 func ExampleJoinKey() {
 	fmt.Println(httplimit.JoinKey("a:b", "c") == httplimit.JoinKey("a", "b:c"))
 	// Output: false

@@ -8,23 +8,23 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Middleware limits the requests that reach a handler, by key and under all of the limiter's rules. It panics if the
-// limiter or the key is nil, the limiter has no rules, or options contradict each other.
+// Middleware limits the requests to a handler by key, under all rules of the limiter. It panics if the limiter or the key
+// is nil, the limiter has no rules, or options contradict each other.
 //
-// When a rule's limit is a [sluice.Concurrency], a request holds one slot, whatever it costs, until the handler is done with
-// it. When it is a [sluice.LeakyQueue], requests wait in line for their turn here. See [RulesMiddleware] for both.
+// Under a [sluice.Concurrency] limit a request holds one permit, whatever its cost, until the handler is done. Under a
+// [sluice.LeakyQueue] requests are delayed. See [RulesMiddleware] for both.
 func Middleware(limiter *sluice.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	switch {
 	case limiter == nil:
-		panic("httplimit: Middleware: the limiter is nil: check the error of sluice.New")
+		panic("httplimit: Middleware: nil limiter: check the error of sluice.New")
 	case key == nil:
-		panic("httplimit: Middleware: the key is nil: use ByIP() or another KeyFunc")
+		panic("httplimit: Middleware: nil key: use ByIP() or another KeyFunc")
 	case len(limiter.Rules()) == 0:
-		panic("httplimit: Middleware: the limiter has no rules, so nothing would be limited")
+		panic("httplimit: Middleware: limiter without rules: use sluice.New, or RulesMiddleware with a rule set")
 	}
 	c := newConfig(opts)
 	if c.limitFor != nil && len(limiter.Rules()) > 1 {
-		panic("httplimit: LimitFor needs a limiter with one rule: it would not be clear which rule's limit is meant")
+		panic("httplimit: Middleware: LimitFor requires a limiter with exactly one rule")
 	}
 	control := admission.NewKeyed(limiter, c.admission())
 	return func(next http.Handler) http.Handler { return &handler{c, control, key, next} }
@@ -59,11 +59,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		limit = h.limitFor(r)
 	}
 	a, err := h.control.Admit(w, r, key, cost, limit)
-	h.answer(w, r, h.next, &a, err)
+	h.respond(w, r, h.next, &a, err)
 }
 
-// answer has the next handler serve a request that may pass, and answers all others.
-func (c *config) answer(w http.ResponseWriter, r *http.Request, next http.Handler, a *admission.Admission, err error) {
+// respond calls the next handler for an allowed request and writes the response to all others.
+func (c *config) respond(w http.ResponseWriter, r *http.Request, next http.Handler, a *admission.Admission, err error) {
 	switch {
 	case err != nil:
 		c.fail(w, r, err)
@@ -77,7 +77,7 @@ func (c *config) answer(w http.ResponseWriter, r *http.Request, next http.Handle
 	}
 }
 
-// deny answers a denied request.
+// deny writes the response to a denied request.
 func (c *config) deny(w http.ResponseWriter, r *http.Request, a *admission.Admission) {
 	if c.onDenied == nil {
 		a.WriteDenial(w, r)
@@ -90,60 +90,62 @@ func (c *config) deny(w http.ResponseWriter, r *http.Request, a *admission.Admis
 	c.onDenied(w, r, (*Denial)(denial))
 }
 
-// fail answers a request that was not decided.
+// fail writes the response to a request for which no decision could be made.
 func (c *config) fail(w http.ResponseWriter, r *http.Request, err error) {
 	admission.WriteError(w, r, err, c.onError)
 }
 
-// RulesMiddleware limits the requests that reach a handler by a set of rules: each request is matched against the set, and all
-// the limits that apply to it are decided together, all or nothing. The limiter has no rules of its own.
+// RulesMiddleware limits the requests to a handler by a rule set. It matches each request against the set and decides all
+// limits that apply together: either every limit is charged or none. The limiter must have no rules.
 //
 //	limiter, err := sluice.NewWithRules(memstore.New(), nil)
 //	set, err := rules.New(rules.Config{…})
 //	…
 //	handler = httplimit.RulesMiddleware(limiter, func() *rules.Set { return set })(handler)
 //
-// The function is asked for the set once per request and may return another one at any time. Counts belong to the
-// names of rules, so they go on under a new set, and under a new name they begin anew. If it returns nil the request is
-// answered with 500: what cannot be decided does not pass.
+// The function set is called once per request and may return another set at any time. Usage belongs to the name of a rule:
+// it is preserved when the set changes and starts from zero under a new name. If the function returns nil, the response is
+// 500 Internal Server Error.
 //
-// Requests that no rule limits, and those on the allow list, are served as if there were no limits and without headers.
-// What the rules refuse is 403 Forbidden. What cannot be counted is not served either, see [rules.Set.Match]: 400 Bad
-// Request for an attribute that is given twice, an ambiguous path and a cost that is none, and 431 for an attribute
-// that is too long; [ErrorHandler] may answer otherwise. All else is as with [Middleware], and callers know each limit by
-// the name of its rule: "posts-per-user", and "posts-per-user#2" for its second limit.
+// Requests that match no rule, or the allow list, are served without limits and without quota headers. Requests that the
+// set rejects ([rules.MatchRejected]) get 403 Forbidden. Requests that cannot be counted, see [rules.Set.Match], get 400
+// Bad Request for an ambiguous attribute, an ambiguous path or an invalid cost, and 431 for an attribute that is too long;
+// [ErrorHandler] replaces these responses. All other responses are those of [Middleware]. Clients see each limit under the
+// name of its rule: "posts-per-user", and "posts-per-user#2" for its second limit.
 //
-// Requests wait for their turn where the limit is a [sluice.LeakyQueue] and where the rule says so (on_limit: delay),
-// at most as long as the rule, [MaxDelay] and their context's deadline allow. They wait in line, first come first served
-// among the requests of this process; the store says when the first may leave, so that all processes together keep to
-// the limit. A request that had to wait is told so in X-Ratelimit-Delay, in seconds. A client that leaves makes room for
-// those behind it. Departures of a leaky queue are at least as far apart as its rate says, by the clock of this process.
-// A rule that says on_limit: queue denies what is over the limit: queues are the gateway's.
-// What a rule limits in flight (concurrent) is held until the handler returns, or panics, and if it has taken over the
-// connection until that is closed; who is denied by it is told to try again in a second.
-// A rule that charges by status gives back, when the handler is done, what it should not have charged; see [ChargeIf]
-// and [ChargeAnyStatus]. One that settles reads in the answer what the request has really cost.
+// Delay: a [sluice.LeakyQueue], and a rule with on_limit: delay, delay requests by at most the rule's max_delay,
+// [MaxDelay] and the deadline of the request's context. Requests of this process are released in order of arrival. The
+// store decides when the next one is released, so that all instances together keep the limit. The response carries the
+// delay in X-Ratelimit-Delay, in seconds. A request whose client disconnects leaves the delay queue. Requests of a leaky
+// queue are released at least Window/Count apart, by the local clock.
 //
-// The options [Cost], [LimitFor] and [ChargeIf] are not for rules, which say all that themselves. It panics if it is
-// given one of them, or a limiter or function that is nil, or a limiter with rules.
+// Queue: a rule with on_limit: queue denies requests over the limit, because only the gateway has a durable queue.
+//
+// Concurrency: a permit is held until the handler returns or panics or, if the handler hijacks the connection, until the
+// connection is closed. A denial by a concurrency limit has a Retry-After of 1 second.
+//
+// Charges: a rule that charges by status refunds the request when the handler is done, see [ChargeIf] and
+// [ChargeAnyStatus]. A rule with actual_cost reads the actual cost from the response.
+//
+// RulesMiddleware panics if the limiter or the function is nil, if the limiter has rules, or if it is given the options
+// [Cost], [LimitFor] or [ChargeIf], which rules configure themselves.
 func RulesMiddleware(limiter *sluice.Limiter, set func() *rules.Set, opts ...Option) func(http.Handler) http.Handler {
 	c := newConfig(opts)
 	switch {
 	case limiter == nil:
-		panic("httplimit: RulesMiddleware: the limiter is nil: check the error of sluice.NewWithRules")
+		panic("httplimit: RulesMiddleware: nil limiter: check the error of sluice.NewWithRules")
 	case set == nil:
-		panic("httplimit: RulesMiddleware: the set is nil: pass a function that returns it, such as func() *rules.Set { return set }")
+		panic("httplimit: RulesMiddleware: nil set: pass a function that returns it, such as func() *rules.Set { return set }")
 	case len(limiter.Rules()) > 0:
-		panic("httplimit: RulesMiddleware: the limiter has rules of its own, which would not be applied: " +
-			"use sluice.NewWithRules(store, nil)")
+		panic("httplimit: RulesMiddleware: limiter has rules, which would not be applied: use sluice.NewWithRules(store, nil)")
 	case c.cost != nil:
-		panic("httplimit: RulesMiddleware: Cost: a rule says itself what a request costs: " +
+		panic("httplimit: RulesMiddleware: option Cost is not supported: " +
 			"set Cost of rules.Rule, or cost in the rule file")
 	case c.limitFor != nil:
-		panic("httplimit: RulesMiddleware: LimitFor: a rule says itself whose limit is another: " +
+		panic("httplimit: RulesMiddleware: option LimitFor is not supported: " +
 			"set Tiers or Overrides of rules.Rule, or tiers or overrides in the rule file")
 	case c.chargeIf != nil:
-		panic("httplimit: RulesMiddleware: ChargeIf: a rule says itself which outcomes it charges: " +
+		panic("httplimit: RulesMiddleware: option ChargeIf is not supported: " +
 			"set ChargeStatus of rules.Rule, or charge in the rule file")
 	}
 	control := admission.New(limiter, set, c.admission())
@@ -157,7 +159,7 @@ func RulesMiddleware(limiter *sluice.Limiter, set func() *rules.Set, opts ...Opt
 				return
 			}
 			a, err := control.Admit(w, r, nil, admission.Try{})
-			c.answer(w, r, next, &a, err)
+			c.respond(w, r, next, &a, err)
 		})
 	}
 }

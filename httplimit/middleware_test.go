@@ -28,7 +28,7 @@ func TestKeysAreSeparate(t *testing.T) {
 			t.Errorf("step %d, user %q: status %d, want %d", i, step.user, got, step.want)
 		}
 	}
-	// Leaving the header out is not a way around.
+	// Leaving out the header does not bypass the limit.
 	if a, b := serve(h, request()).StatusCode, serve(h, request()).StatusCode; a != 200 || b != 429 {
 		t.Errorf("without the header: %d and %d, want 200 and 429", a, b)
 	}
@@ -46,7 +46,7 @@ func TestRefill(t *testing.T) {
 	}
 	c.now = c.now.Add(time.Duration(after) * time.Second)
 	if got := serve(h, request()).StatusCode; got != 200 {
-		t.Errorf("status %d after waiting as told, want 200", got)
+		t.Errorf("status %d after waiting for Retry-After, want 200", got)
 	}
 }
 
@@ -81,11 +81,11 @@ func TestErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			l := limiter(newClock().store(), rule("api", sluice.PerMinute(1)))
-			reached := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request passed undecided") })
+			reached := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("an undecided request was served") })
 			w := httptest.NewRecorder()
 			httplimit.Middleware(l, tt.key, tt.opts...)(reached).ServeHTTP(w, request())
 			if w.Code != 500 || strings.Contains(w.Body.String(), "secret") {
-				t.Errorf("status %d, body %s; want 500 that tells nothing", w.Code, w.Body)
+				t.Errorf("status %d, body %s; want 500 without internal details", w.Code, w.Body)
 			}
 			seen = nil
 			got := serve(httplimit.Middleware(l, tt.key, append(tt.opts, report)...)(reached), request())
@@ -96,11 +96,11 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestClientGone: a request whose context has ended is not served, nor reported as anybody's mistake.
+// TestClientGone: a request whose context is done is neither served nor reported as an error.
 func TestClientGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	opts := httplimit.ErrorHandler(func(http.ResponseWriter, *http.Request, error) { t.Error("reported as a mistake") })
+	opts := httplimit.ErrorHandler(func(http.ResponseWriter, *http.Request, error) { t.Error("reported as an error") })
 	for _, rules := range [][]*sluice.Rule{
 		{rule("api", sluice.PerMinute(1))},
 		{rule("api", sluice.PerMinute(1)), rule("day", sluice.PerDay(10))},
@@ -133,7 +133,7 @@ func TestSkipAndCost(t *testing.T) {
 		{"/health", "4", 200, ""},
 		{"/", "7", 429, "6"}, // all or nothing
 		{"/", "6", 200, "0"},
-		{"/", "0", 200, "0"}, // free even when nothing is left
+		{"/", "0", 200, "0"}, // a cost of 0 is allowed without remaining quota
 		{"/", "1", 429, "0"},
 	} {
 		got := do(step.path, step.cost)
@@ -186,7 +186,7 @@ func TestLimitFor(t *testing.T) {
 	}
 }
 
-// TestLimiterWithLimitFor: limits that the limiter chooses itself are applied, and the headers tell of them.
+// TestLimiterWithLimitFor: limits that the limiter chooses by key are applied and sent in the headers.
 func TestLimiterWithLimitFor(t *testing.T) {
 	gold := sluice.Must(sluice.PerHour(3).Build())
 	l := sluice.Must(sluice.New(newClock().store(), "api", sluice.PerMinute(1),
@@ -198,7 +198,7 @@ func TestLimiterWithLimitFor(t *testing.T) {
 		h := httplimit.Middleware(l, httplimit.ByIP(), opts...)(ok)
 		got := serve(h, request())
 		if p, r := got.Header.Get("Ratelimit-Policy"), got.Header.Get("Ratelimit"); p != `"api";q=3;w=3600` || r != `"api";r=2;t=2400` {
-			t.Errorf("%s: Ratelimit-Policy %s, Ratelimit %s; want those of the limit that was chosen", name, p, r)
+			t.Errorf("%s: Ratelimit-Policy %s, Ratelimit %s; want those of the chosen limit", name, p, r)
 		}
 		if err := l.Reset(context.Background(), "192.0.2.1"); err != nil {
 			t.Fatal(err)
@@ -235,7 +235,7 @@ func TestResetEpoch(t *testing.T) {
 			}
 		}
 
-		// Half a second is rounded up like all others: the bubble's clock is at x.5, 1.7 s later is x+2.2.
+		// The time is rounded up: the clock of the bubble is at x.5, and 1.7 s later is x+2.2.
 		w, l := httptest.NewRecorder(), limiter(memstore.New(), rule("api", sluice.PerMinute(1)))
 		d := sluice.Decision{Allowed: true, Limit: 1, ResetAfter: 1700 * time.Millisecond}
 		httplimit.SetQuotaHeaders(w, request(), l.Rules(), []sluice.Decision{d}, httplimit.ResetAsUnixTime())
@@ -245,7 +245,7 @@ func TestResetEpoch(t *testing.T) {
 	})
 }
 
-// TestBlocked: the headers of a blocked key do not promise an earlier end.
+// TestBlocked: the headers for a blocked key contain no time before the end of the block.
 func TestBlocked(t *testing.T) {
 	l := limiter(newClock().store(), rule("api", sluice.PerMinute(100)))
 	h := httplimit.Middleware(l, httplimit.ByIP())(ok)
@@ -257,7 +257,7 @@ func TestBlocked(t *testing.T) {
 		t.Errorf("status %d, headers %v; want 429 for an hour", got.StatusCode, got.Header)
 	}
 
-	// A store may tell only of the count that the whole limit is soon available.
+	// The ResetAfter of a store may refer to usage only and be before the end of the block.
 	w := httptest.NewRecorder()
 	d := sluice.Decision{Limit: 100, Remaining: 99, RetryAfter: time.Hour, ResetAfter: time.Second}
 	httplimit.WriteDenial(w, request(), l.Rules(), []sluice.Decision{d})
@@ -276,7 +276,7 @@ func TestDegradedLocal(t *testing.T) {
 	}
 }
 
-// TestNested: with one middleware around another the tighter quota is shown, and all policies are.
+// TestNested: with nested middlewares the headers show the lower quota and list all policies.
 func TestNested(t *testing.T) {
 	for _, tt := range []struct {
 		outer, inner int64
@@ -294,7 +294,8 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// TestExposeHeaders: what CORS middleware has set, in a slice that it may share between requests, is added to.
+// TestExposeHeaders: values are added to those that CORS middleware has set, without writing to its slice, which requests
+// may share.
 func TestExposeHeaders(t *testing.T) {
 	shared := make([]string, 1, 4)
 	shared[0] = "X-Total"

@@ -35,7 +35,7 @@ func ExampleOption() {
 	// 200, X-Ratelimit-Remaining:
 }
 
-// A queue sends requests on one by one, here ten a second.
+// A leaky queue releases requests one by one, here 10 per second.
 func ExampleOnDelay() {
 	limit := sluice.Per(10, time.Second).WithAlgorithm(sluice.LeakyQueue)
 	limiter := sluice.Must(sluice.New(memstore.New(), "mail", limit))
@@ -64,7 +64,7 @@ func ExampleResetAsUnixTime() {
 	// Output: 30m0s
 }
 
-// Rules that say which statuses are charged charge all.
+// All statuses are charged, whatever statuses the rule charges.
 func ExampleChargeAnyStatus() {
 	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
 		Name: "logins", Limits: []rules.Limit{{Limit: sluice.PerHour(5)}}, ChargeStatus: rules.StatusRanges{{From: 401, To: 401}},
@@ -79,13 +79,13 @@ func ExampleChargeAnyStatus() {
 	// 200, X-Ratelimit-Remaining: 3
 }
 
-// Handlers of their own decide, and tell callers their quota in the same way.
+// A handler that calls the limiter itself sends the same quota headers as the middleware.
 func ExampleSetQuotaHeaders() {
 	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerHour(2)))
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d, err := limiter.Allow(r.Context(), r.RemoteAddr)
 		if err != nil {
-			http.Error(w, "later", http.StatusServiceUnavailable)
+			http.Error(w, "limiter failed", http.StatusServiceUnavailable)
 			return
 		}
 		httplimit.SetQuotaHeaders(w, r, limiter.Rules(), []sluice.Decision{d})
@@ -110,10 +110,10 @@ func ExampleDenial() {
 	// Output:
 	// 200 hello
 	// api 1h0m0s false
-	// 429 Rate limit api is used up; retry in 3600 s.
+	// 429 Rate limit api exceeded; retry in 3600 s.
 }
 
-// A page of another origin reads the denial. Its preflights are answered, and not counted.
+// A page of another origin can read the denial. Its preflights get a response and are not counted.
 func ExampleCORS() {
 	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerHour(1)))
 	handler := httplimit.Middleware(limiter, httplimit.ByIP(), httplimit.CORS(httplimit.CORSConfig{

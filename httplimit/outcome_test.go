@@ -20,7 +20,7 @@ import (
 
 var failedLogins = httplimit.ChargeIf(func(status int) bool { return status == http.StatusUnauthorized })
 
-// TestChargeIf counts what outcomes cost under one rule and several, of all algorithms.
+// TestChargeIf checks the charge for each status under one rule and several, for all algorithms.
 func TestChargeIf(t *testing.T) {
 	outcomes := map[string]struct {
 		handler http.HandlerFunc
@@ -70,7 +70,7 @@ func TestChargeIf(t *testing.T) {
 	}
 }
 
-// TestChargeIfConcurrent: attempts under way count, so that many at once get no more tries than one after the other.
+// TestChargeIfConcurrent: requests in flight count, so that concurrent attempts are limited like consecutive ones.
 func TestChargeIfConcurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inside, proceed := make(chan bool, 10), make(chan bool)
@@ -86,7 +86,7 @@ func TestChargeIfConcurrent(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(inside) != 3 || len(statuses) != 7 {
-			t.Errorf("%d inside and %d answered, want 3 and 7", len(inside), len(statuses))
+			t.Errorf("%d in flight and %d denied, want 3 and 7", len(inside), len(statuses))
 		}
 		close(proceed)
 		synctest.Wait()
@@ -96,7 +96,7 @@ func TestChargeIfConcurrent(t *testing.T) {
 	})
 }
 
-// TestChargeIfDegraded: what a fail mode granted was not charged to the store and is not given back to it.
+// TestChargeIfDegraded: usage granted by a fail mode was not charged at the store and is not refunded there.
 func TestChargeIfDegraded(t *testing.T) {
 	gaveBack := false
 	store := storeFunc(func(takes []sluice.Take, _ []sluice.Decision) error {
@@ -114,7 +114,7 @@ func TestChargeIfDegraded(t *testing.T) {
 	}
 }
 
-// TestChargeIfLate: a client that has left still gets back what it was charged.
+// TestChargeIfLate: a request whose client has disconnected is still refunded.
 func TestChargeIfLate(t *testing.T) {
 	l := limiter(newClock().store(), rule("logins", sluice.PerHour(3)))
 	ctx, leave := context.WithCancel(t.Context())
@@ -126,7 +126,7 @@ func TestChargeIfLate(t *testing.T) {
 	}
 }
 
-// plainWriter can do no more than it must.
+// plainWriter implements only http.ResponseWriter.
 type plainWriter struct{ http.ResponseWriter }
 
 type hijackWriter struct {
@@ -136,7 +136,7 @@ type hijackWriter struct {
 
 func (w hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, w.err }
 
-// TestWriterAbilities: a handler finds the abilities that the server's writer has, and no others.
+// TestWriterAbilities: a handler sees exactly the optional interfaces of the server's writer.
 func TestWriterAbilities(t *testing.T) {
 	l := limiter(newClock().store(), rule("logins", sluice.PerHour(1000)))
 	type flushHijacker struct {
@@ -174,7 +174,7 @@ func TestWriterAbilities(t *testing.T) {
 	}
 }
 
-// TestHijackOutcome: a connection taken over counts as 101, one that could not be does not.
+// TestHijackOutcome: a hijacked connection counts as 101, a failed Hijack does not.
 func TestHijackOutcome(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

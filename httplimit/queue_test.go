@@ -15,7 +15,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// waiting serves requests that wait, and notes when each was answered and how.
+// waiting serves delayed requests and records the time and status of each response.
 type waiting struct {
 	h     http.Handler
 	start time.Time
@@ -37,7 +37,7 @@ func newWaiting(rules []*sluice.Rule, opts ...httplimit.Option) *waiting {
 	return w
 }
 
-// arrive sends a request and returns once it waits or is answered.
+// arrive sends a request and returns when it is delayed or has its response.
 func (w *waiting) arrive(ctx context.Context) {
 	w.group.Go(func() { w.answers <- serve(w.h, request().WithContext(ctx)).StatusCode })
 	synctest.Wait()
@@ -87,7 +87,7 @@ func TestQueueWaits(t *testing.T) {
 	}
 }
 
-// TestQueueClientLeaves: who leaves is not served and gives the place back to the next.
+// TestQueueClientLeaves: a request whose client disconnects is not served and frees its place for the next one.
 func TestQueueClientLeaves(t *testing.T) {
 	for name, rules := range queues {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestQueueClientLeaves(t *testing.T) {
 	}
 }
 
-// TestQueueMaxWait: a place that is too late is refused at once, and others can have it.
+// TestQueueMaxWait: a request that would wait too long is denied at once, and its place stays free.
 func TestQueueMaxWait(t *testing.T) {
 	for name, rules := range queues {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestQueueMaxWait(t *testing.T) {
 					t.Errorf("status %d, Retry-After %q; want 429 and 1: half a second, rounded up", rec.Code, rec.Header().Get("Retry-After"))
 				}
 				<-time.After(time.Second)
-				w.arrive(context.Background()) // the places that were refused are free
+				w.arrive(context.Background()) // denied requests took no place
 				if got, want := w.statuses(), []int{200, 200, 200, 429}; !slices.Equal(got, want) {
 					t.Errorf("statuses %v, want %v", got, want)
 				}
@@ -147,7 +147,7 @@ func TestQueueDeadline(t *testing.T) {
 		defer cancel()
 		w.arrive(ctx)
 		if since := time.Since(w.start); since != 0 {
-			t.Errorf("answered after %v, want at once", since)
+			t.Errorf("response after %v, want at once", since)
 		}
 		if got, want := w.statuses(), []int{200, 429}; !slices.Equal(got, want) {
 			t.Errorf("statuses %v, want %v", got, want)
@@ -155,7 +155,7 @@ func TestQueueDeadline(t *testing.T) {
 	})
 }
 
-// TestQueueLimitFor: a queue that only this request's limit is.
+// TestQueueLimitFor: only the limit of this request is a leaky queue.
 func TestQueueLimitFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := sluice.Must(queue.Build())
@@ -176,7 +176,7 @@ func TestQueueLimitFor(t *testing.T) {
 	})
 }
 
-// TestQueueHoldsUpNobody: a queue that is only tried out holds nobody up; nor do requests that cost nothing wait.
+// TestQueueHoldsUpNobody: a queue in shadow mode delays no request, and requests of cost 0 are not delayed.
 func TestQueueHoldsUpNobody(t *testing.T) {
 	free := httplimit.Cost(func(r *http.Request) int64 { return int64(len(r.Header["Cost"])) })
 	for name, rule := range map[string]*sluice.Rule{
@@ -198,7 +198,7 @@ func TestQueueHoldsUpNobody(t *testing.T) {
 					}
 				}
 				if since := time.Since(start); since != 0 {
-					t.Errorf("held up for %v", since)
+					t.Errorf("delayed by %v", since)
 				}
 			})
 		})

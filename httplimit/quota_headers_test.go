@@ -15,7 +15,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// A teller says what the middleware says, for one rule and for several, allowed and denied.
+// TakeHeaders sets the same headers as the middleware, for one rule and several, allowed and denied.
 func TestTellerAgreesWithRules(t *testing.T) {
 	three := rules.Rule{Name: "three", Limits: limits(sluice.PerHour(3)), Per: refs("header:X-User")}
 	five := rules.Rule{Name: "five", Limits: limits(sluice.PerDay(5).WithAlgorithm(sluice.FixedWindow))}
@@ -47,7 +47,7 @@ func TestTellerAgreesWithRules(t *testing.T) {
 				got := http.Header{}
 				teller.SetFor(got, r, m.Takes, out, !allowed)
 				if !maps.EqualFunc(got, want.Header(), slices.Equal[[]string]) {
-					t.Errorf("request %d: the teller says\n%v, the middleware\n%v", i+1, got, want.Header())
+					t.Errorf("request %d: TakeHeaders sets\n%v, the middleware\n%v", i+1, got, want.Header())
 				}
 				if allowed {
 					continue
@@ -55,7 +55,7 @@ func TestTellerAgreesWithRules(t *testing.T) {
 				d := quota.NewDenial(m.Takes, out)
 				var body struct{ Detail string }
 				if err := json.Unmarshal(want.Body.Bytes(), &body); err != nil || d.Status != want.Code || d.Detail() != body.Detail {
-					t.Errorf("the denial says %d %s, the middleware %d %s", d.Status, d.Detail(), want.Code, want.Body)
+					t.Errorf("NewDenial has %d %s, the middleware %d %s", d.Status, d.Detail(), want.Code, want.Body)
 				}
 			}
 		})

@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// ruleSet compiles a configuration that tests have written.
+// ruleSet compiles a valid configuration.
 func ruleSet(c rules.Config) *rules.Set { return sluice.Must(rules.New(c)) }
 
 func refs(names ...string) (all []rules.Ref) {
@@ -24,7 +24,7 @@ func refs(names ...string) (all []rules.Ref) {
 	return all
 }
 
-// where is a condition: "path", "/posts", and of any other attribute its values.
+// where returns the conditions for pairs of attribute and value; the values of "path" are patterns.
 func where(pairs ...string) (m rules.Match) {
 	for i := 0; i < len(pairs); i += 2 {
 		p := rules.Predicate{Ref: rules.Ref{Name: pairs[i]}, Values: pairs[i+1 : i+2]}
@@ -92,7 +92,7 @@ var attributeCases = []struct {
 	{"path with parameters", pathField, edits(target("/a;b/c;d")), "/a%3Bb/c%3Bd", rules.Present},
 	{"path of OPTIONS *", pathField, edits(target("*")), "*", rules.Present},
 	{"path that was changed", pathField, edits(target("/x/a%2Fb"), func(r *http.Request) {
-		r.URL.Path = strings.TrimPrefix(r.URL.Path, "/x") // and RawPath forgotten
+		r.URL.Path = strings.TrimPrefix(r.URL.Path, "/x") // without changing RawPath
 	}), "/a/b", rules.Present},
 	{"path without its prefix", pathField, edits(target("/x/a%2Fb"), func(r *http.Request) {
 		http.StripPrefix("/x", http.HandlerFunc(func(_ http.ResponseWriter, r2 *http.Request) { r.URL = r2.URL })).
@@ -103,7 +103,7 @@ var attributeCases = []struct {
 	{"header empty", userField, edits(header("X-User", "")), "", rules.Present},
 	{"header missing", userField, nil, "", rules.Absent},
 	{"header twice", userField, edits(header("X-User", "ada", "ada")), "", rules.Ambiguous},
-	{"header beside a variant", userField, edits(header("X-User", "ada"), header("X_user", "bob")), "", rules.Ambiguous},
+	{"header and a variant", userField, edits(header("X-User", "ada"), header("X_user", "bob")), "", rules.Ambiguous},
 	{"variant alone", userField, edits(header("X_user", "bob")), "", rules.Ambiguous},
 	{"variant without a line", userField, edits(header("X_user")), "", rules.Absent},
 	{
@@ -172,7 +172,7 @@ func TestRequestAttributes(t *testing.T) {
 	}
 }
 
-// ruleWays are the ways of ByIP as rules say them.
+// ruleWays are the configurations of ByIP in the form of rule sets.
 var ruleWays = map[string]rules.ClientIP{
 	"peer":   {},
 	"xff":    {TrustedProxies: ruleProxies},
@@ -193,7 +193,7 @@ var ruleWays = map[string]rules.ClientIP{
 
 var ruleProxies = prefixes("10.0.0.0/8", "127.0.0.1/32", "2001:db8:ffff::/48")
 
-// TestRequestAddr: a rule per ip counts under the key that ByIP gives, whatever a client pretends.
+// TestRequestAddr: a rule per ip uses the same key as ByIP, whatever headers the client forges.
 func TestRequestAddr(t *testing.T) {
 	sets := map[string]*rules.Set{}
 	for way, c := range ruleWays {

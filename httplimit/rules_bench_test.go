@@ -12,12 +12,12 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// plentyPer is a rule that benchmarks do not reach.
+// plentyPer returns a rule with a limit that benchmarks never reach.
 func plentyPer(name string, per ...string) rules.Rule {
 	return rules.Rule{Name: name, Per: refs(per...), Limits: limits(plenty)}
 }
 
-// manyRoutes are rules for other paths, and one for the root.
+// manyRoutes returns n rules for other paths, and one for the root.
 func manyRoutes(n int) []rules.Rule {
 	all := []rules.Rule{plentyPer("root", "ip")}
 	all[0].Match = where("method", "GET", "path", "/")
@@ -31,13 +31,13 @@ func manyRoutes(n int) []rules.Rule {
 
 var apiRule = []*sluice.Rule{rule("api", plenty)}
 
-// equivalents are limits as Middleware and as rules say them.
+// equivalents are the same limits for Middleware and for RulesMiddleware.
 var equivalents = []struct {
 	name  string
 	key   httplimit.KeyFunc
-	other []*sluice.Rule // of the limiter
+	other []*sluice.Rule // rules of the limiter for Middleware
 	rules []rules.Rule
-	most  float64 // allocations: one string and one array for the headers, and what the key's source costs
+	most  float64 // allocations: one string and one array for the headers, plus those for the key
 }{
 	{"ip", httplimit.ByIP(), apiRule, []rules.Rule{plentyPer("api", "ip")}, 2},
 	{"header", httplimit.ByHeader("X-User"), apiRule, []rules.Rule{plentyPer("api", "header:X-User")}, 2},
@@ -60,7 +60,7 @@ func limitedRequest() *http.Request {
 	return request(header("X-User", "alice"), header("Cookie", "sid=0123456789abcdef"), query("id=7"))
 }
 
-// TestRulesAllocations: rules cost no more allocations than middleware for the same limits.
+// TestRulesAllocations: RulesMiddleware allocates no more than Middleware for the same limits.
 func TestRulesAllocations(t *testing.T) {
 	for _, e := range equivalents {
 		allocations := func(h http.Handler, next *count) float64 {

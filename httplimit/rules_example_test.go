@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Two posts an hour for each user; what is not a post is not limited.
+// Two posts per hour for each user; other requests are unlimited.
 func ExampleRulesMiddleware() {
 	set, err := rules.New(rules.Config{
 		Rules: []rules.Rule{{
@@ -42,7 +42,7 @@ func ExampleRulesMiddleware() {
 	// 429, Ratelimit: "posts-per-user";r=0;t=1800
 }
 
-// Who a user is stands in a token, which other middleware has verified.
+// The user is a claim of a token that other middleware has verified.
 func ExampleContextWithClaims() {
 	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
 		Name: "per-user", Per: []rules.Ref{{Name: "claim:sub"}}, Limits: []rules.Limit{{Limit: sluice.PerHour(1)}},
@@ -50,7 +50,7 @@ func ExampleContextWithClaims() {
 	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
 	limited := httplimit.RulesMiddleware(limiter, func() *rules.Set { return set })(hello)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, _, _ := r.BasicAuth() // stands for the verification of a token
+		user, _, _ := r.BasicAuth() // instead of verifying a token
 		claims := map[string]string{"sub": user}
 		limited.ServeHTTP(w, r.WithContext(httplimit.ContextWithClaims(r.Context(), claims)))
 	})
@@ -66,7 +66,7 @@ func ExampleContextWithClaims() {
 	// 429, X-Ratelimit-Remaining: 0
 }
 
-// A region that only the program knows is limited as a whole.
+// A limit per region, an attribute that the program sets.
 func ExampleContextWithAttributes() {
 	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
 		Name: "per-region", Per: []rules.Ref{{Name: "attr:region"}}, Limits: []rules.Limit{{Limit: sluice.PerHour(1)}},
@@ -85,7 +85,7 @@ func ExampleContextWithAttributes() {
 	// 429, X-Ratelimit-Limit: 1
 }
 
-// What rules make of a request, without counting it.
+// Explain which rules match a request, without counting it.
 func ExampleNewRulesRequest() {
 	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
 		Name: "per-user", Per: []rules.Ref{{Name: "header:X-User"}}, Limits: []rules.Limit{{Limit: sluice.PerHour(1)}},

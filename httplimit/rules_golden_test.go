@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// goldenRules are what a file of rules could say.
+// goldenRules is a rule set as a rule file could define it.
 var goldenRules = rules.Config{
 	DenyList: []rules.Match{where("ip", "203.0.113.0/24")},
 	Rules: []rules.Rule{
@@ -29,7 +29,7 @@ var goldenRules = rules.Config{
 
 var goldenRuleCases = []struct {
 	name  string
-	times int // requests before the one that is recorded
+	times int // number of requests before the recorded one
 	r     *http.Request
 	opts  []httplimit.Option
 }{
@@ -37,14 +37,14 @@ var goldenRuleCases = []struct {
 	{name: "denied by a rule's first limit", times: 2, r: post("/posts")},
 	{name: "denied in a tier", times: 100, r: post("/posts", header("X-Plan", "pro"))},
 	{name: "denied always", r: post("/posts", header("X-Plan", "banned"))},
-	{name: "denied since it costs too much", r: post("/posts?cost=3")},
+	{name: "cost exceeds limit", r: post("/posts?cost=3")},
 	{name: "draft 03", times: 2, r: post("/posts"), opts: []httplimit.Option{httplimit.Headers(httplimit.HeadersDraft03)}},
 	{name: "limited by a shadow rule alone", r: post("/posts/7")},
 	{name: "not limited", r: post("/other")},
-	{name: "refused", r: post("/posts", func(r *http.Request) { r.RemoteAddr = "203.0.113.5:1" })},
+	{name: "rejected", r: post("/posts", func(r *http.Request) { r.RemoteAddr = "203.0.113.5:1" })},
 	{name: "ambiguous", r: post("/posts", header("X-Plan", "pro", "free"))},
 	{name: "ambiguous path", r: post("/posts%2f7")},
-	{name: "cost that is none", r: post("/posts?cost=much")},
+	{name: "invalid cost", r: post("/posts?cost=much")},
 }
 
 // TestRulesGolden compares whole responses, byte for byte.
@@ -63,7 +63,7 @@ func TestRulesGolden(t *testing.T) {
 		got.WriteString("\n")
 	}
 	if bytes.Contains(got.Bytes(), []byte("secret")) {
-		t.Error("a response has the key in it")
+		t.Error("a response contains the key")
 	}
 	compareGolden(t, "testdata/rules.txt", got.Bytes())
 }

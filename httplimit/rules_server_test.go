@@ -20,7 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// raw sends a request exactly as it is written, which clients do not do, and returns the answer.
+// raw sends a request byte for byte, without the normalization of an HTTP client, and returns the response.
 func raw(t *testing.T, s *httptest.Server, head string) *http.Response {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
@@ -40,8 +40,8 @@ func raw(t *testing.T, s *httptest.Server, head string) *http.Response {
 	return resp
 }
 
-// spellings are ways to write /posts/7, or to have somebody read it so. Each has to be counted as that or be refused;
-// it must not be served as that and counted as something else.
+// spellings are paths that some applications read as /posts/7. Each must be counted as /posts/7 or rejected; it must not be
+// served as /posts/7 and counted as another path.
 var spellings = []string{
 	// Escapes.
 	"/posts/7", "/%70osts/7", "/%70%6f%73%74%73/7", "/%70%6F%73%74%73/%37", "/post%73/7", "/posts/%37", "/p%6fst%73/%37",
@@ -58,23 +58,23 @@ var spellings = []string{
 	// Parameters.
 	"/posts;v=1/7", "/posts/7;v=1", "/posts;/7", "/posts/7;", "/;x/posts/7", "/x/..;/posts/7", "/x/..;a=b/posts/7",
 	"/posts/7;jsessionid=1", "/posts%3bv=1/7", "/posts/7%3B", "/.;/posts/7",
-	// Twice.
+	// Escaped twice.
 	"/%2570osts/7", "/posts%252f7", "/%25%37%30osts/7", "/posts/%2537", "/%252e/posts/7",
 	// Other slashes, dots and digits.
 	`/posts\7`, "/posts%5c7", "/posts%5C7", `\posts\7`, `/x\..\posts\7`, "/posts/\uff17", "/posts/%ef%bc%97",
 	"/posts\uff0f7", "/posts%ef%bc%8f7", "/posts/\u2024/7", "/x/\uff0e\uff0e/posts/7", "/posts/7\u200b",
 	"/posts/7%e2%80%8b", "/posts\u22157", "/posts/7\u00ad",
-	// Overlong and broken.
+	// Overlong and invalid.
 	"/posts%c0%af7", "/posts%e0%80%af7", "/%c1%b0osts/7", "/posts/7%00", "/posts%00/7", "/posts/7%0a", "/posts/7%0d%0a",
 	"/posts/7%09", "/posts/7%7f", "/posts/7%", "/posts/7%2", "/posts/%zz7", "/%u0070osts/7", "/posts/7%20", "/posts/7+",
 	"/posts/7.", "/posts/%37%ff", "/posts/7\t", "/posts/7\x01", "/posts/7\x7f",
-	// Case, and what is no path.
+	// Case, and targets that are no path.
 	"/POSTS/7", "/Posts/7", "/pOsTs/7", "posts/7", "./posts/7", "http:/posts/7", "/posts/7#x", "/posts/7%23x",
 	"/posts/7?x=y", "/posts/7?/../x", "/posts/7%3fx", "*", "http://x", "?x", "/posts/7??", "/posts?/7", "/posts/07",
 	"/caf\u00e9", "/cafe\u0301",
 }
 
-// pathServer counts posts by id and everything by path, and says in headers what the handler and the rules saw.
+// pathServer counts posts by id and all requests by path, and sends the paths that the handler and the rules saw in headers.
 func pathServer(t *testing.T, store sluice.Store) *httptest.Server {
 	set := ruleSet(rules.Config{Rules: []rules.Rule{
 		{Name: "posts", Match: where("path", "/posts/{id}"), Per: refs("path:id"), Limits: limits(sluice.PerDay(1000))},
@@ -99,7 +99,7 @@ func pathServer(t *testing.T, store sluice.Store) *httptest.Server {
 	return s
 }
 
-// TestRulesPaths: however /posts/7 is spelled, it is counted as that or refused.
+// TestRulesPaths: every spelling of /posts/7 is counted as /posts/7 or rejected.
 func TestRulesPaths(t *testing.T) {
 	if len(spellings) < 80 {
 		t.Errorf("%d spellings are fewer than 80", len(spellings))
@@ -115,7 +115,7 @@ func TestRulesPaths(t *testing.T) {
 		seen, err := strconv.Unquote(resp.Header.Get("X-Seen"))
 		matched, err2 := strconv.Unquote(resp.Header.Get("X-Matched"))
 		if err != nil || err2 != nil {
-			t.Errorf("%q: status %d, neither refused nor served", spelling, resp.StatusCode)
+			t.Errorf("%q: status %d, neither rejected nor served", spelling, resp.StatusCode)
 			continue
 		}
 		if clean := matchedForm(seen); clean != matched {
@@ -123,7 +123,7 @@ func TestRulesPaths(t *testing.T) {
 		}
 		counted := strings.Contains(resp.Header.Get("Ratelimit-Policy"), `"posts"`)
 		if resp.Header.Get("X-Served") != "" && !counted {
-			t.Errorf("%q: served as a post and not counted as one", spelling)
+			t.Errorf("%q: served as a post but not counted as one", spelling)
 		}
 		if matched == "/posts/7" {
 			posts++
@@ -138,8 +138,9 @@ func TestRulesPaths(t *testing.T) {
 	}
 }
 
-// matchedForm returns a handler's path as rules have to match it: cleaned, in form C, because what looks the same counts as
-// the same, and without dots and spaces at the ends of names, which some servers ignore.
+// matchedForm returns the form in which rules must match a handler's path: cleaned, in Unicode normalization form C, so
+// that paths that look the same are counted as the same, and without trailing dots and spaces of names, which some servers
+// ignore.
 func matchedForm(seen string) string {
 	names := strings.Split(norm.NFC.String(path.Clean("/"+seen)), "/")
 	for i, name := range names {
@@ -148,7 +149,7 @@ func matchedForm(seen string) string {
 	return strings.Join(names, "/")
 }
 
-// FuzzRulesPath: the path that rules match is the path that a handler sees, cleaned, or the request is refused.
+// FuzzRulesPath: rules match the cleaned form of the path that a handler sees, or the request is rejected.
 func FuzzRulesPath(f *testing.F) {
 	for _, s := range spellings {
 		f.Add(s)
@@ -169,13 +170,13 @@ func FuzzRulesPath(f *testing.F) {
 	})
 }
 
-// TestRulesHeaderSpellings: whatever lines claim to be X-User, the request counts for the user whom a handler finds
-// under that name, or is refused.
+// TestRulesHeaderSpellings: for any lines similar to X-User, the request counts for the user that a handler reads under
+// that name, or is rejected.
 func TestRulesHeaderSpellings(t *testing.T) {
 	set := ruleSet(rules.Config{Rules: []rules.Rule{
 		{Name: "per-user", Per: refs("header:X-User"), Limits: limits(sluice.PerDay(1000))},
 	}})
-	refused, absentKey := "(refused)", absent
+	refused, absentKey := "(rejected)", absent
 	s := httptest.NewServer(httplimit.RulesMiddleware(limiter(memstore.New()), func() *rules.Set { return set })(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var m rules.MatchResult
@@ -196,7 +197,7 @@ func TestRulesHeaderSpellings(t *testing.T) {
 		{[]string{"X-USER: ada"}, "ada"},
 		{[]string{"x-UsEr:ada"}, "ada"},
 		{[]string{"X-User:   ada \t"}, "ada"},
-		{[]string{"X-User: Ada"}, "Ada"}, // values keep their case unless the rule says otherwise
+		{[]string{"X-User: Ada"}, "Ada"}, // values keep their case unless the attribute has lowercase
 		{[]string{"X-User:"}, "\x00-"},
 		{[]string{"X-User: ada, bob"}, "ada, bob"},
 		{[]string{"X-User: ada", "X-User: ada"}, refused},
@@ -206,7 +207,7 @@ func TestRulesHeaderSpellings(t *testing.T) {
 		{[]string{"x_user: ada"}, refused},
 		{[]string{"X-User: ada", "X_User: bob"}, refused},
 		{[]string{"X_USER: bob", "X-User: ada"}, refused},
-		{[]string{"X-User : ada"}, refused}, // a space before the colon; net/http refuses it
+		{[]string{"X-User : ada"}, refused}, // net/http rejects a space before the colon
 		{[]string{"X-User: ada\r\n bob"}, "ada bob"},
 		{[]string{"X-Users: ada"}, absentKey},
 		{[]string{"XUser: ada"}, absentKey},
@@ -232,16 +233,16 @@ func TestRulesSpoofedAddress(t *testing.T) {
 	for name, tt := range map[string]struct {
 		client  rules.ClientIP
 		forward func(i int) string
-		want    int // allowed of 10
+		want    int // number of allowed requests of 10
 	}{
-		"nobody is trusted": {
+		"no trusted proxy": {
 			rules.ClientIP{}, func(i int) string { return fmt.Sprintf("198.51.100.%d", i) }, 3,
 		},
-		"somebody else is": {
+		"another trusted proxy": {
 			rules.ClientIP{TrustedProxies: prefixes("10.0.0.0/8")},
 			func(i int) string { return fmt.Sprintf("198.51.100.%d", i) }, 3,
 		},
-		"spoofed on the left": {
+		"forged entry on the left": {
 			rules.ClientIP{TrustedProxies: prefixes("127.0.0.0/8", "::1/128")},
 			func(i int) string { return fmt.Sprintf("198.51.100.%d, 203.0.113.5", i) }, 3,
 		},
@@ -267,7 +268,7 @@ func TestRulesSpoofedAddress(t *testing.T) {
 	}
 }
 
-// TestRulesServerClaims: middleware around the rules says who somebody is, and what only the program knows.
+// TestRulesServerClaims: middleware around the rules sets the claims and attributes.
 func TestRulesServerClaims(t *testing.T) {
 	perSub := rules.Rule{
 		Name: "per-sub", Match: where("attr:region", "eu"), Per: refs("claim:sub"), OnMissing: rules.MissingReject,

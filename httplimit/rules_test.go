@@ -28,12 +28,12 @@ func always(c rules.Config) func() *rules.Set {
 	return func() *rules.Set { return set }
 }
 
-// byRules puts rules around a handler that only answers.
+// byRules returns a handler with rules that responds with 200.
 func byRules(store sluice.Store, c rules.Config, opts ...httplimit.Option) http.Handler {
 	return httplimit.RulesMiddleware(limiter(store), always(c), opts...)(ok)
 }
 
-// perUser is a rule that most tests do with.
+// perUser returns the rule of most tests.
 func perUser(name string, all ...sluice.Limit) rules.Rule {
 	return rules.Rule{Name: name, Per: refs("header:X-User"), Limits: limits(all...)}
 }
@@ -67,7 +67,7 @@ func quotaHeaders(h http.Header) (names []string) {
 	return names
 }
 
-// TestRulesVerdicts: what is decided before anything is counted.
+// TestRulesVerdicts: outcomes that are decided before anything is counted.
 func TestRulesVerdicts(t *testing.T) {
 	c := rules.Config{
 		DenyList:  []rules.Match{where("ip", "203.0.113.0/24"), where("path", "/secret-door")},
@@ -107,7 +107,7 @@ func TestRulesVerdicts(t *testing.T) {
 			if text := body(t, got); step.want == 403 &&
 				(got.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(text, `"about:blank"`) ||
 					strings.Contains(text, "list") || strings.Contains(text, "posts\",") || strings.Contains(text, "X-User")) {
-				t.Errorf("%s: body %s; want a problem that says nothing of the inside", step.name, text)
+				t.Errorf("%s: body %s; want a problem without internal details", step.name, text)
 			}
 		}
 	}
@@ -154,7 +154,7 @@ func TestRulesErrors(t *testing.T) {
 	}
 }
 
-// TestRulesNoSet: before there is a set nothing passes.
+// TestRulesNoSet: without a set no request is served.
 func TestRulesNoSet(t *testing.T) {
 	next := &count{}
 	h := httplimit.RulesMiddleware(limiter(memstore.New()), func() *rules.Set { return nil })(next)
@@ -181,7 +181,7 @@ func TestRulesWrongUse(t *testing.T) {
 	}
 }
 
-// TestRulesAllOrNothing: who is denied by one rule has spent nothing under the others.
+// TestRulesAllOrNothing: a request that one rule denies is not charged under the others.
 func TestRulesAllOrNothing(t *testing.T) {
 	c := rules.Config{Rules: []rules.Rule{
 		perUser("per-user", sluice.PerHour(2)),
@@ -198,7 +198,7 @@ func TestRulesAllOrNothing(t *testing.T) {
 	}{
 		{"ada", 200, ""},
 		{"ada", 200, ""},
-		{"ada", 429, `["per-user"]`}, // costs the tenant nothing
+		{"ada", 429, `["per-user"]`}, // not charged to the tenant
 		{"ada", 429, `["per-user"]`},
 		{"bob", 200, ""},
 		{"bob", 429, `["per-tenant"]`},
@@ -265,7 +265,7 @@ func TestRulesTiersAndOverrides(t *testing.T) {
 	}
 }
 
-// TestRulesChargeStatus: each rule keeps what its own statuses cost, and gives the rest back.
+// TestRulesChargeStatus: each rule charges its own statuses and refunds all others.
 func TestRulesChargeStatus(t *testing.T) {
 	failures := perUser("failed-logins", sluice.PerHour(10))
 	failures.ChargeStatus = rules.StatusRanges{{From: 401, To: 401}, {From: 403, To: 403}}
@@ -273,7 +273,7 @@ func TestRulesChargeStatus(t *testing.T) {
 	errs.ChargeStatus = rules.StatusRanges{{From: 400, To: 599}}
 	c := rules.Config{Rules: []rules.Rule{failures, errs, perUser("all", sluice.PerHour(10))}}
 	c.Rules[2].Shadow = true
-	for status, want := range map[int][4]int64{ // what is left of each limit
+	for status, want := range map[int][4]int64{ // remaining quota of each limit
 		200: {10, 10, 10, 9},
 		401: {9, 9, 9, 9},
 		403: {9, 9, 9, 9},
@@ -296,7 +296,7 @@ func TestRulesChargeStatus(t *testing.T) {
 	}
 }
 
-// TestRulesFailedLogins: one may log in as often as one likes, and guess twice.
+// TestRulesFailedLogins: successful logins are unlimited, failed ones limited to two.
 func TestRulesFailedLogins(t *testing.T) {
 	r := rules.Rule{
 		Name: "failed-logins", Match: where("path", "/login"), Per: refs("basic_user", "ip"),
@@ -318,7 +318,7 @@ func TestRulesFailedLogins(t *testing.T) {
 	}
 }
 
-// TestRulesKeysAreOwn: what is given back is this request's, though other requests have used the same buffers while its
+// TestRulesKeysAreOwn: a refund uses the key of its own request, although other requests have reused the buffers while the
 // handler ran. Keys of two parts are written into such a buffer.
 func TestRulesKeysAreOwn(t *testing.T) {
 	r := rules.Rule{
@@ -348,7 +348,7 @@ func TestRulesKeysAreOwn(t *testing.T) {
 	}
 }
 
-// TestRulesReload: a rule keeps its counts in another set, also with other numbers; one with another name starts anew.
+// TestRulesReload: a rule keeps its usage in a new set, also with other numbers; a rule with a new name starts from zero.
 func TestRulesReload(t *testing.T) {
 	config := func(name string, limit int64) *rules.Set {
 		return ruleSet(rules.Config{Rules: []rules.Rule{perUser(name, sluice.PerHour(limit).WithAlgorithm(sluice.FixedWindow))}})
@@ -381,12 +381,12 @@ func TestRulesReload(t *testing.T) {
 				got.StatusCode, remaining, policy, step.status, step.remaining, step.policy)
 		}
 		if asked != i+1 {
-			t.Errorf("step %d: the set was asked for %d times", i, asked)
+			t.Errorf("step %d: the set function was called %d times", i, asked)
 		}
 	}
 }
 
-// TestRulesConcurrently: not one too many while sets come and go, and the race detector has nothing to say.
+// TestRulesConcurrently: exactly the limit is admitted while sets change, and the race detector reports nothing.
 func TestRulesConcurrently(t *testing.T) {
 	config := func() *rules.Set {
 		return ruleSet(rules.Config{Rules: []rules.Rule{{
@@ -421,7 +421,7 @@ func TestRulesConcurrently(t *testing.T) {
 	}
 }
 
-// TestRulesShadow: a rule in shadow is told of and stops nobody, and one that is enforced for some stops those.
+// TestRulesShadow: a rule in shadow mode is reported and denies no request; a rule enforced for a share of keys denies those.
 func TestRulesShadow(t *testing.T) {
 	trial := perUser("trial", sluice.PerHour(1))
 	trial.Shadow = true
@@ -429,7 +429,7 @@ func TestRulesShadow(t *testing.T) {
 	partly.EnforceBasisPoints = 50_00
 	for _, tt := range []struct {
 		rule     rules.Rule
-		from, to int // so many of 100 users are denied
+		from, to int // range of the number of denied users of 100
 	}{{trial, 0, 0}, {partly, 20, 80}} {
 		h := byRules(newClock().store(), rules.Config{Rules: []rules.Rule{tt.rule}})
 		denied := 0
@@ -439,7 +439,7 @@ func TestRulesShadow(t *testing.T) {
 			if got.StatusCode == 429 {
 				denied++
 			}
-			want := "" // callers are not told of a rule that never denies them
+			want := "" // headers do not list a rule that never denies
 			if got.StatusCode == 429 {
 				want = `"` + tt.rule.Name + `";q=1;w=3600`
 			}
@@ -456,12 +456,12 @@ func TestRulesShadow(t *testing.T) {
 func TestRulesDegraded(t *testing.T) {
 	for _, tt := range []struct {
 		mode     sluice.FailMode
-		charge   int // answers are 200
+		charge   int // charged status; responses are 200
 		statuses []int
 		degraded string
 	}{
 		{sluice.FailLocal, 200, []int{200, 429}, "local"},
-		{sluice.FailLocal, 500, []int{200, 200}, "local"}, // given back where it was taken
+		{sluice.FailLocal, 500, []int{200, 200}, "local"}, // refunded to the local fallback
 		{sluice.FailOpen, 500, []int{200, 200}, "open"},
 		{sluice.FailClosed, 500, []int{503, 503}, "closed"},
 	} {
@@ -509,7 +509,7 @@ func TestRulesOptions(t *testing.T) {
 	}
 }
 
-// TestRulesSecrets: a credential that is counted by is nowhere to be found afterwards.
+// TestRulesSecrets: a credential used as a key occurs nowhere afterwards.
 func TestRulesSecrets(t *testing.T) {
 	const canary = "Bearer canary-4f9d2c"
 	file := filepath.Join(t.TempDir(), "snapshot")
@@ -562,12 +562,12 @@ func TestRulesSecrets(t *testing.T) {
 	}
 }
 
-// TestRulesClientGone: a request whose context has ended is not served, nor reported as anybody's mistake.
+// TestRulesClientGone: a request whose context is done is neither served nor reported as an error.
 func TestRulesClientGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	next := &count{}
-	report := httplimit.ErrorHandler(func(http.ResponseWriter, *http.Request, error) { t.Error("reported as a mistake") })
+	report := httplimit.ErrorHandler(func(http.ResponseWriter, *http.Request, error) { t.Error("reported as an error") })
 	c := rules.Config{Rules: []rules.Rule{perUser("api", sluice.PerHour(1))}}
 	h := httplimit.RulesMiddleware(limiter(memstore.New()), always(c), report)(next)
 	if got := serve(h, request().WithContext(ctx)).StatusCode; got != 499 || next.n != 0 {
@@ -575,7 +575,7 @@ func TestRulesClientGone(t *testing.T) {
 	}
 }
 
-// TestChargeAnyStatus: who never learns how requests end has them charged, whatever a rule says about statuses.
+// TestChargeAnyStatus: every request is charged, whatever statuses a rule charges.
 func TestChargeAnyStatus(t *testing.T) {
 	failed := perUser("failed", sluice.PerHour(1))
 	failed.ChargeStatus = rules.StatusRanges{{From: 401, To: 401}}
@@ -593,7 +593,7 @@ func TestChargeAnyStatus(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("ChargeIf and ChargeAnyStatus go together")
+			t.Error("ChargeIf and ChargeAnyStatus can be combined")
 		}
 	}()
 	httplimit.SetQuotaHeaders(httptest.NewRecorder(), post("/"), nil, make([]sluice.Decision, 1),

@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// newRuleWaiting is newWaiting with rules of a set.
+// newRuleWaiting is newWaiting with a rule set.
 func newRuleWaiting(all []rules.Rule, opts ...httplimit.Option) *waiting {
 	w := &waiting{start: time.Now(), answers: make(chan int, 1000)}
 	w.h = httplimit.RulesMiddleware(limiter(memstore.New()), always(rules.Config{Rules: all}), opts...)(
@@ -36,7 +36,7 @@ func (w *waiting) expect(t *testing.T, statuses []int, served ...int) {
 	}
 }
 
-// waitingRules let three requests wait, one a second: as a queue, and as a bucket that accepts a later place.
+// waitingRules delay three requests at 1/s: a leaky queue, and a bucket with on_limit: delay.
 var waitingRules = map[string][]rules.Rule{
 	"queue": {{Name: "queue", Per: refs("ip"), Limits: limits(queue)}},
 	"queue and others": {
@@ -66,7 +66,7 @@ func TestRulesWait(t *testing.T) {
 	}
 }
 
-// TestRulesWaitLeave: who leaves is not served and gives the place back to the next.
+// TestRulesWaitLeave: a request whose client disconnects is not served and frees its place for the next one.
 func TestRulesWaitLeave(t *testing.T) {
 	for name, all := range waitingRules {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestRulesWaitLeave(t *testing.T) {
 	}
 }
 
-// TestRulesWaitBounds: the option and the deadline bound the wait too, and a place that is too late is free for others.
+// TestRulesWaitBounds: the option and the deadline also bound the delay, and a request denied for it takes no place.
 func TestRulesWaitBounds(t *testing.T) {
 	for name, all := range waitingRules {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestRulesWaitBounds(t *testing.T) {
 				defer cancel()
 				w.arrive(ctx) // would be served at 2 s, half a second after its deadline
 				if since := time.Since(w.start); since != time.Second {
-					t.Errorf("answered after %v, want at once", since)
+					t.Errorf("response after %v, want at once", since)
 				}
 				w.arrive(context.Background())
 				w.expect(t, []int{200, 200, 200, 429, 429}, 0, 1, 2)
@@ -109,7 +109,7 @@ func TestRulesWaitBounds(t *testing.T) {
 	}
 }
 
-// TestRulesWaitMaxDelay: a rule bounds the wait in its queue.
+// TestRulesWaitMaxDelay: the rule's max_delay bounds the delay in a leaky queue.
 func TestRulesWaitMaxDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rules.Rule{Name: "queue", Limits: limits(queue.WithBurst(100)), OnLimit: rules.OnLimitDelay, MaxDelay: time.Second}
@@ -121,7 +121,7 @@ func TestRulesWaitMaxDelay(t *testing.T) {
 	})
 }
 
-// TestRulesWaitNever: rules in shadow hold nobody up, and one with on_limit: queue refuses, as there is no queue here.
+// TestRulesWaitNever: rules in shadow mode delay no request, and one with on_limit: queue denies, without a durable queue.
 func TestRulesWaitNever(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -151,7 +151,7 @@ func TestRulesWaitNever(t *testing.T) {
 	}
 }
 
-// TestRulesWaitAndStatus: who has waited and then turns out not to be charged gives the place back.
+// TestRulesWaitAndStatus: a delayed request whose status is not charged is refunded.
 func TestRulesWaitAndStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rules.Rule{

@@ -19,7 +19,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// get asks a real server and returns the response with its body read.
+// get sends a request to a real server and returns the response and its body.
 func get(t *testing.T, url string, edit ...func(*http.Request)) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
@@ -51,7 +51,7 @@ func server(t *testing.T, h http.Handler) string {
 func TestServerAllowedAndDenied(t *testing.T) {
 	url := server(t, httplimit.Middleware(limiter(memstore.New(), rule("api", sluice.PerDay(3))), httplimit.ByIP())(ok))
 	for i, want := range []string{"2", "1", "0"} {
-		resp, body := get(t, url, header("X-Forwarded-For", strings.Repeat("9", i+1)+".1.1.1")) // not believed
+		resp, body := get(t, url, header("X-Forwarded-For", strings.Repeat("9", i+1)+".1.1.1")) // not trusted
 		if resp.StatusCode != 200 || body != "hello\n" || resp.Header.Get("X-Ratelimit-Remaining") != want {
 			t.Errorf("request %d: status %d, body %q, headers %v", i, resp.StatusCode, body, resp.Header)
 		}
@@ -107,7 +107,7 @@ func TestServerSeveralRulesAndShadow(t *testing.T) {
 		if p := resp.Header.Get("Ratelimit-Policy"); strings.Count(p, ";q=") != 2 || strings.Contains(p, "trial") {
 			t.Errorf("request %d: policies %s, want those of second and month", i, p)
 		}
-		if l := resp.Header.Get("X-Ratelimit-Limit"); l != "5" { // trial has less left
+		if l := resp.Header.Get("X-Ratelimit-Limit"); l != "5" { // trial, in shadow mode, has less left
 			t.Errorf("request %d: X-Ratelimit-Limit %s", i, l)
 		}
 		limits := strings.Count(resp.Header.Get("Ratelimit"), ";r=")
@@ -150,7 +150,7 @@ func TestServerLogin(t *testing.T) {
 	}
 }
 
-// TestServerConcurrent: not one too many, whatever arrives at once.
+// TestServerConcurrent: exactly the limit of concurrent requests is admitted.
 func TestServerConcurrent(t *testing.T) {
 	l := limiter(memstore.New(), rule("a", sluice.PerDay(50)), rule("b", sluice.PerDay(60)))
 	url := server(t, httplimit.Middleware(l, httplimit.Global())(ok))
@@ -171,7 +171,7 @@ func TestServerConcurrent(t *testing.T) {
 	}
 }
 
-// TestServerUpgrade takes over a connection through the writer that ChargeIf wraps.
+// TestServerUpgrade hijacks a connection through the wrapped writer of ChargeIf.
 func TestServerUpgrade(t *testing.T) {
 	echo := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, buf, err := w.(http.Hijacker).Hijack()
@@ -203,7 +203,7 @@ func TestServerUpgrade(t *testing.T) {
 	}
 }
 
-// TestServerUnixSocket runs behind a proxy that connects by a Unix socket.
+// TestServerUnixSocket runs behind a proxy that connects over a Unix socket.
 func TestServerUnixSocket(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a client on Windows does not dial Unix sockets reliably")
@@ -229,7 +229,7 @@ func TestServerUnixSocket(t *testing.T) {
 	defer conn.Close()
 	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 9.9.9.9, 1.2.3.4\r\n\r\n")
 	if key := <-keys; key != "1.2.3.4" {
-		t.Errorf("key %q, want what the peer forwarded for", key)
+		t.Errorf("key %q, want the forwarded address", key)
 	}
 }
 

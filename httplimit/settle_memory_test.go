@@ -15,8 +15,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Responses that do not end hold no more than their client's share of the memory for bodies. What does not fit is charged
-// its estimate, and responses to other clients are read.
+// Unfinished responses use at most their client's share of the memory for bodies. Requests whose responses do not fit are
+// charged their estimate, and responses to other clients are still read.
 func TestSettleMemory(t *testing.T) {
 	const most = 16 << 20
 	buffers.Process.SetMax(most)
@@ -29,7 +29,7 @@ func TestSettleMemory(t *testing.T) {
 	h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/open" {
 			_, _ = io.WriteString(w, strings.Repeat(" ", 700<<10))
-			_, _ = io.WriteString(w, " ") // now there is room for 1 MiB
+			_, _ = io.WriteString(w, " ") // allocates the buffer of 1 MiB
 			open <- struct{}{}
 			<-ends
 		}
@@ -57,19 +57,19 @@ func TestSettleMemory(t *testing.T) {
 	}
 	ask("192.0.2.2:1", "/")
 	if got, want := spent(t, l, rule), int64(n+42); got != want {
-		t.Errorf("%d are spent with another client's response, want %d", got, want)
+		t.Errorf("%d charged with another client's response, want %d", got, want)
 	}
 	close(ends)
 	all.Wait()
 	if got, want := spent(t, l, rule), refused+(n-refused)*42+42; got != want {
-		t.Errorf("%d are spent, want %d: %d estimates and %d responses", got, want, refused, n-refused+1)
+		t.Errorf("%d charged, want %d: %d estimates and %d responses", got, want, refused, n-refused+1)
 	}
 	if used := buffers.Process.Used(); used != 0 {
-		t.Errorf("%d bytes are still taken", used)
+		t.Errorf("%d bytes are still in use", used)
 	}
 }
 
-// A response that is too long to be read holds nothing any more, also while it goes on.
+// A response that is too long to be read frees its buffer before it ends.
 func TestSettleLetsGo(t *testing.T) {
 	const most = 1 << 20
 	rule := tokens(rules.ActualCost{JSON: "usage.total_tokens"})
@@ -82,6 +82,6 @@ func TestSettleLetsGo(t *testing.T) {
 	}))
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	if at != most || beyond != 0 {
-		t.Errorf("%d bytes are taken at the border, and %d beyond it", at, beyond)
+		t.Errorf("%d bytes in use at the maximum, %d beyond it", at, beyond)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// tokens is a rule of 1000 tokens an hour that charges 100 and then what the answer says.
+// tokens returns a rule of 1000 tokens per hour that charges 100 and then settles by the response.
 func tokens(by rules.ActualCost, change ...func(*rules.Rule)) rules.Rule {
 	r := rules.Rule{
 		Name: "tokens", Limits: limits(sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest)),
@@ -34,7 +34,7 @@ func tokens(by rules.ActualCost, change ...func(*rules.Rule)) rules.Rule {
 	return r
 }
 
-// spent is what the rule has been charged; more than its limit if it is in debt.
+// spent returns the usage of the rule; it exceeds the limit if the balance is negative.
 func spent(t *testing.T, l *sluice.Limiter, r rules.Rule) int64 {
 	t.Helper()
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: r.Name, Limit: r.Limits[0].Limit}))
@@ -104,7 +104,7 @@ func TestSettle(t *testing.T) {
 			w.Header().Set("X-Tokens-Used", "42")
 		}, 42},
 		"panic": {header, func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, 100},
-		"told, and panic": {header, func(w http.ResponseWriter, r *http.Request) {
+		"header, then panic": {header, func(w http.ResponseWriter, r *http.Request) {
 			answer("X-Tokens-Used: 42", "x")(w, r)
 			panic(http.ErrAbortHandler)
 		}, 42},
@@ -146,7 +146,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestSettleDebt: what goes beyond the limit has to be paid off before anything else is allowed, in every store.
+// TestSettleDebt: after a settlement above the limit no request is allowed until the negative balance is replenished, in
+// every store.
 func TestSettleDebt(t *testing.T) {
 	server := redistest.Start(t)
 	redis := sluice.Must(redisstore.Open(redisstore.Config{URL: server.URL()}))
@@ -161,7 +162,7 @@ func TestSettleDebt(t *testing.T) {
 				used := "0"
 				h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(
 					func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Tokens-Used", used) }))
-				for range 20 { // costs nothing
+				for range 20 { // actual cost 0
 					if status := serve(h, request()).StatusCode; status != 200 {
 						t.Fatalf("status %d of requests that cost nothing", status)
 					}
@@ -177,14 +178,14 @@ func TestSettleDebt(t *testing.T) {
 					t.Errorf("charged %d, want all there is", got)
 				}
 				if status := serve(h, request()).StatusCode; status != 429 {
-					t.Errorf("status %d of somebody in debt, want 429", status)
+					t.Errorf("status %d with a negative balance, want 429", status)
 				}
 			})
 		}
 	}
 }
 
-// TestSettleAndStatus: an answer that is not charged for costs nothing, whatever it says.
+// TestSettleAndStatus: a response whose status is not charged costs nothing, whatever actual cost it contains.
 func TestSettleAndStatus(t *testing.T) {
 	for status, want := range map[int]int64{200: 42, 500: 0} {
 		l := limiter(memstore.New())
@@ -205,7 +206,7 @@ func TestSettleAndStatus(t *testing.T) {
 	}
 }
 
-// TestSettleHide: callers do not see the header if the rule says so, also while the store is away.
+// TestSettleHide: strip_header removes the header from the response, also while the store is unavailable.
 func TestSettleHide(t *testing.T) {
 	for name, store := range map[string]sluice.Store{"there": memstore.New(), "away": awayStore{}} {
 		for _, hide := range []bool{false, true} {
@@ -219,8 +220,8 @@ func TestSettleHide(t *testing.T) {
 	}
 }
 
-// TestSettleStreams: a stream that is read for what it cost is not held up, and counts as far as it came when the client
-// leaves.
+// TestSettleStreams: reading the actual cost does not delay a stream, and if the client disconnects, the part sent so far
+// counts.
 func TestSettleStreams(t *testing.T) {
 	l, rule := limiter(memstore.New()), tokens(rules.ActualCost{JSON: "n"})
 	s := httptest.NewServer(httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(
@@ -240,7 +241,7 @@ func TestSettleStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(resp.Body).ReadString('\n'); line != "data: {\"n\":7}\n" {
-		t.Errorf("got %q, %v while the stream goes on", line, err)
+		t.Errorf("got %q, %v before the end of the stream", line, err)
 	}
 	leave()
 	_ = resp.Body.Close()
@@ -250,8 +251,8 @@ func TestSettleStreams(t *testing.T) {
 	}
 }
 
-// A request that began before the rules changed is settled under the limit of now: 100 a minute has become 100 a day, and what
-// was used of it wears off in a day, whether the answer cost more or less than was charged at first.
+// A request that started before a change of the rules is settled under the current limit: 100/min has become 100/day, and
+// usage expires within a day, whether the actual cost is more or less than the estimate.
 func TestSettleAfterChange(t *testing.T) {
 	for used, left := range map[string]int64{"90": 10, "110": 0, "40": 60} {
 		synctest.Test(t, func(t *testing.T) {
@@ -263,13 +264,13 @@ func TestSettleAfterChange(t *testing.T) {
 			l := limiter(memstore.New())
 			h := httplimit.RulesMiddleware(l, func() *rules.Set { return set })(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				set = ruleSet(rules.Config{Rules: []rules.Rule{after}})
-				spent(t, l, after) // as another request does
+				spent(t, l, after) // converts the state, as another request would
 				w.Header().Set("X-Tokens-Used", used)
 			}))
 			serve(h, request())
 			<-time.After(time.Minute)
 			if got := 100 - spent(t, l, after); got != left {
-				t.Errorf("%s of 100 a day were used a minute ago: %d are left, want %d", used, got, left)
+				t.Errorf("%s of 100/day used a minute ago: %d remaining, want %d", used, got, left)
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// A request that a rule in shadow would refuse is served, and reported as denied in shadow.
+// A request that a rule in shadow mode would deny is served, and reported as shadow-denied.
 func TestShadowReports(t *testing.T) {
 	set, err := rules.New(rules.Config{Rules: []rules.Rule{{
 		Name: "users", Shadow: true, Per: []rules.Ref{{Name: "cookie:sid"}}, OnMissing: rules.MissingReject,

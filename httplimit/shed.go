@@ -8,61 +8,60 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Shedder turns requests away when not all can be served, the lower priorities first: those of a set's Priorities, by
-// its AdaptiveLimits.
+// Shedder is load-shedding middleware. It bounds the requests in flight per adaptive limit of the rule set and sheds low
+// priorities first, with 503 Service Unavailable and a jittered Retry-After of 1 to 5 seconds.
 //
 //	shedder := httplimit.NewShedder(watcher.Set)
 //	go shedder.Run(ctx)
 //	handler = shedder.Middleware(handler)
 //
-// An adaptive limit learns how many requests may be in flight behind it from how long it takes until an answer begins and
-// from how many fail (502, 503, 504). It begins with its maximum, so that nobody is turned away before there is an overload.
-// Requests that Upgrade, and streams of events, are in flight until their answer begins: how long they last says nothing.
-// While a request waits for its client to send its body or to read its response, or for its turn (on_limit: delay), it is
-// not in flight, and the time is not measured: the upstream does not work on it, and slow clients must not keep others out.
-// Besides, [Shedder.Run] watches the process itself.
+// An adaptive limit follows the time to the first byte of the responses and the share of failures (502, 503, 504). It
+// starts at its maximum, so that no request is shed before an overload. Upgraded connections and event streams are in
+// flight only until the response starts, because their duration does not depend on the load. A request is not in flight,
+// and its time is not measured, while it waits for the client to send the body or read the response, or in a delay queue:
+// the upstream does no work for it, and slow clients must not use up the limit. Adaptive limits keep their state by name
+// when the set changes.
 //
-// Who is turned away gets 503 Service Unavailable with a Retry-After of a few seconds that differs from answer to
-// answer, so that not all come back at once. What adaptive limits have learnt is kept under their names when the set changes.
+// [Shedder.Run] also sheds requests under CPU pressure of the process.
 type Shedder struct{ s *admission.Shedder }
 
-// NewShedder makes a Shedder. The function is asked for the set once per request, and may return another at any time. It
+// NewShedder returns a Shedder. The function set is called once per request and may return another set at any time. It
 // panics if the function is nil.
 func NewShedder(set func() *rules.Set) *Shedder {
 	if set == nil {
-		panic("httplimit: NewShedder: the set is nil: pass a function that returns it, such as func() *rules.Set { return set }")
+		panic("httplimit: NewShedder: nil set: pass a function that returns it, such as func() *rules.Set { return set }")
 	}
 	return &Shedder{admission.NewShedder(set)}
 }
 
-// OnShed has a function be called for each request that is turned away, before it is answered, with the name of the
-// adaptive limit.
-// It is to be called before requests come.
-func (s *Shedder) OnShed(f func(r *http.Request, gate string)) { s.s.OnShed(f) }
+// OnShed sets the function that is called for each shed request, before the response is written, with the name of the
+// adaptive limit. It must be called before the first request.
+func (s *Shedder) OnShed(f func(r *http.Request, limit string)) { s.s.OnShed(f) }
 
-// Run watches the process until the context ends, and has adaptive limits turn away low priorities, then normal ones, then high ones
-// while goroutines wait too long for a processor. Without it adaptive limits only protect what is behind them.
+// Run measures the CPU pressure of the process until ctx is done. While goroutines wait too long for a processor,
+// adaptive limits shed low priorities, then normal, then high ones. Without Run they protect only the upstream.
 func (s *Shedder) Run(ctx context.Context) { s.s.Run(ctx) }
 
-// Middleware is the middleware: it turns requests away before they reach next.
+// Middleware returns a handler that sheds requests before they reach next.
 func (s *Shedder) Middleware(next http.Handler) http.Handler { return s.s.Middleware(next) }
 
-// MeasureUpstream has the time be measured from here on, where Middleware is not all there is before the upstream: requests may wait
-// for their turn in between, or be answered without reaching it, which says nothing about overload. It is to be called
-// before requests come. Writers that middleware in between puts around the response need an Unwrap method.
+// MeasureUpstream returns a handler that starts the latency measurement when a request reaches next. Use it around the
+// upstream if other handlers between Middleware and the upstream delay requests or respond themselves, which is unrelated
+// to overload. It must be called before the first request. Response writers of middleware in between must have an Unwrap
+// method.
 func (s *Shedder) MeasureUpstream(next http.Handler) http.Handler { return s.s.MeasureUpstream(next) }
 
-// AdaptiveLimitState is what an adaptive limit does at the moment.
+// AdaptiveLimitState is the current state of an adaptive limit.
 type AdaptiveLimitState struct {
 	Name     string
-	Limit    int // how many may be in flight
+	Limit    int // maximum number of requests in flight
 	InFlight int
-	// ShedByUpstream is how many were turned away because of what is behind the limit, and ShedByProcess because of this process, of
-	// each priority: ShedByUpstream[rules.PriorityHigh-rules.PriorityLow]. In shadow they were served.
+	// ShedByUpstream counts requests shed because of the upstream, ShedByProcess those shed because of CPU pressure, by
+	// priority: ShedByUpstream[rules.PriorityHigh-rules.PriorityLow]. In shadow mode they are counted but served.
 	ShedByUpstream, ShedByProcess [4]int64
 }
 
-// AdaptiveLimits are those of the set that came last, in its order.
+// AdaptiveLimits returns the states of the adaptive limits of the current set, in its order.
 func (s *Shedder) AdaptiveLimits() []AdaptiveLimitState {
 	var all []AdaptiveLimitState
 	for _, g := range s.s.AdaptiveLimits() {
@@ -71,5 +70,5 @@ func (s *Shedder) AdaptiveLimits() []AdaptiveLimitState {
 	return all
 }
 
-// Pressure is how much the process has too much to do: 0 if all is well, 1 if only what is critical is served.
+// Pressure returns the CPU pressure of the process: 0 is none, at 1 only requests of priority critical are served.
 func (s *Shedder) Pressure() float64 { return s.s.Pressure() }

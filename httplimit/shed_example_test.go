@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Requests are shed when more are in flight than the handler can bear, here one.
+// Requests are shed while the maximum is in flight, here one.
 func ExampleShedder() {
 	set := sluice.Must(rules.New(rules.Config{AdaptiveLimits: []rules.AdaptiveLimit{{Name: "api", Min: 1, Max: 1}}}))
 	shedder := httplimit.NewShedder(func() *rules.Set { return set })

@@ -27,8 +27,8 @@ func pathIs(patterns ...string) rules.Match {
 	return rules.Match{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "path"}, Patterns: patterns}}}
 }
 
-// shedRules have a gate for all but /free, and a path for each priority.
-func shedRules(t testing.TB, gates ...rules.AdaptiveLimit) *rules.Set {
+// shedRules returns a rule set with an adaptive limit for all paths except /free, and a path for each priority.
+func shedRules(t testing.TB, limits ...rules.AdaptiveLimit) *rules.Set {
 	t.Helper()
 	set, err := rules.New(rules.Config{
 		Priorities: []rules.PriorityRule{
@@ -37,7 +37,7 @@ func shedRules(t testing.TB, gates ...rules.AdaptiveLimit) *rules.Set {
 			{Match: pathIs("/low"), Priority: rules.PriorityLow},
 			{Match: rules.Match{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "header:X-Plan"}, Values: []string{"pro"}}}}, Priority: rules.PriorityHigh},
 		},
-		AdaptiveLimits: gates,
+		AdaptiveLimits: limits,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func shedRules(t testing.TB, gates ...rules.AdaptiveLimit) *rules.Set {
 	return set
 }
 
-func gate(least, most int) rules.AdaptiveLimit {
+func adaptive(least, most int) rules.AdaptiveLimit {
 	return rules.AdaptiveLimit{Name: "g", Match: pathIs("/critical", "/hold", "/high", "/normal", "/low", "/socket", "/events", "/stream"), Min: least, Max: most}
 }
 
@@ -57,7 +57,7 @@ func ask(h http.Handler, path string) *httptest.ResponseRecorder {
 	return w
 }
 
-// hold has so many requests be in flight until the function is called.
+// hold keeps n requests in flight until release is called.
 func hold(t *testing.T, n int, s *httplimit.Shedder) (release func()) {
 	t.Helper()
 	var inside, done sync.WaitGroup
@@ -80,9 +80,9 @@ func hold(t *testing.T, n int, s *httplimit.Shedder) (release func()) {
 var served = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") })
 
 func TestShedAnswer(t *testing.T) {
-	s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
+	s := httplimit.NewShedder(theSet(shedRules(t, adaptive(1, 4))))
 	shed := ""
-	s.OnShed(func(r *http.Request, gate string) { shed = gate + " " + r.URL.Path })
+	s.OnShed(func(r *http.Request, limit string) { shed = limit + " " + r.URL.Path })
 	h := s.Middleware(served)
 	release := hold(t, 4, s)
 	seen := map[string]bool{}
@@ -106,10 +106,10 @@ func TestShedAnswer(t *testing.T) {
 		seen[w.Header().Get("Retry-After")] = true
 	}
 	if len(seen) < 3 {
-		t.Errorf("all are told to come again at the same time: %v", seen)
+		t.Errorf("all responses have the same Retry-After: %v", seen)
 	}
 	if w := ask(h, "/free"); w.Code != 200 {
-		t.Errorf("what no gate matches is answered %d", w.Code)
+		t.Errorf("status %d for a request that no adaptive limit matches", w.Code)
 	}
 	release()
 	if w := ask(h, "/low"); w.Code != 200 || w.Body.String() != "served" {
@@ -120,9 +120,9 @@ func TestShedAnswer(t *testing.T) {
 	}
 }
 
-// Each priority is turned away from another number in flight on.
+// Each priority is shed from another number of requests in flight on.
 func TestShedByPriority(t *testing.T) {
-	s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 100))))
+	s := httplimit.NewShedder(theSet(shedRules(t, adaptive(1, 100))))
 	h := s.Middleware(served)
 	for _, c := range []struct {
 		held int
@@ -143,7 +143,7 @@ func TestShedByPriority(t *testing.T) {
 }
 
 func TestShedShadow(t *testing.T) {
-	g := gate(1, 2)
+	g := adaptive(1, 2)
 	g.Shadow = true
 	s := httplimit.NewShedder(theSet(shedRules(t, g)))
 	release := hold(t, 4, s)
@@ -157,7 +157,7 @@ func TestShedShadow(t *testing.T) {
 }
 
 func TestShedRefusesWhatIsAmbiguous(t *testing.T) {
-	s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
+	s := httplimit.NewShedder(theSet(shedRules(t, adaptive(1, 4))))
 	r := httptest.NewRequest("GET", "/normal", nil)
 	r.Header["X-Plan"] = []string{"pro", "free"}
 	w := httptest.NewRecorder()
@@ -167,15 +167,15 @@ func TestShedRefusesWhatIsAmbiguous(t *testing.T) {
 	}
 }
 
-// Whatever a handler does, its request leaves, once.
+// However a handler ends, its request stops being in flight exactly once.
 func TestShedLeaves(t *testing.T) {
-	s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
+	s := httplimit.NewShedder(theSet(shedRules(t, adaptive(1, 4))))
 	for name, f := range map[string]http.HandlerFunc{
-		"panics":          func(http.ResponseWriter, *http.Request) { panic("oops") },
-		"panics late":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic(http.ErrAbortHandler) },
-		"says nothing":    func(http.ResponseWriter, *http.Request) {},
-		"fails":           func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) },
-		"answers 1xx too": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(204) },
+		"panics":       func(http.ResponseWriter, *http.Request) { panic("oops") },
+		"panics late":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic(http.ErrAbortHandler) },
+		"says nothing": func(http.ResponseWriter, *http.Request) {},
+		"fails":        func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) },
+		"1xx first":    func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(204) },
 		"sends events": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			w.(http.Flusher).Flush()
@@ -191,10 +191,10 @@ func TestShedLeaves(t *testing.T) {
 	}
 }
 
-// Connections that were upgraded and streams of events are not in flight once they have begun; other answers are until
-// they end. Over a real connection, since recorders cannot be hijacked.
+// Upgraded connections and event streams are in flight until the response starts, other requests until it ends. Over a
+// real connection, because recorders cannot be hijacked.
 func TestShedLongLived(t *testing.T) {
-	s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
+	s := httplimit.NewShedder(theSet(shedRules(t, adaptive(1, 4))))
 	end, written := make(chan struct{}), make(chan struct{}, 1)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/socket", func(w http.ResponseWriter, _ *http.Request) {
@@ -232,14 +232,14 @@ func TestShedLongLived(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", path)
 		line, err := bufio.NewReader(conn).ReadString('\n')
-		<-written // while it writes it is not in flight
+		<-written // it is not in flight while it writes
 		if n := s.AdaptiveLimits()[0].InFlight; err != nil || n != want {
 			t.Errorf("%s: %q, %v, and %d in flight, want %d", path, line, err, n, want)
 		}
 	}
 }
 
-// slow is an upstream in a bubble with as many servers as places; it takes 20 ms.
+// slow is an upstream that serves cap(places) requests at a time in 20 ms each.
 type slow struct {
 	places chan struct{}
 	status atomic.Int64
@@ -252,7 +252,7 @@ func (u *slow) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(int(u.status.Load()))
 }
 
-// load has requests come at even times, and counts the answers.
+// load sends requests at a constant rate and counts the responses by path and status.
 func load(h http.Handler, rate int, lasts time.Duration, paths ...string) map[string]int {
 	var mu sync.Mutex
 	var wait sync.WaitGroup
@@ -271,7 +271,7 @@ func load(h http.Handler, rate int, lasts time.Duration, paths ...string) map[st
 	return got
 }
 
-// Through the middleware too: an overload is shed by priority, and the limit that was learnt stays when rules change.
+// The middleware sheds an overload by priority, and the adaptive limit keeps its value when the rules change.
 func TestShedOverload(t *testing.T) {
 	t.Parallel()
 	t.Run("measured by the handler", func(t *testing.T) { shedOverload(t, false) })
@@ -281,7 +281,7 @@ func TestShedOverload(t *testing.T) {
 func shedOverload(t *testing.T, inner bool) {
 	synctest.Test(t, func(t *testing.T) {
 		var set atomic.Pointer[rules.Set]
-		set.Store(shedRules(t, gate(5, 500)))
+		set.Store(shedRules(t, adaptive(5, 500)))
 		s := httplimit.NewShedder(set.Load)
 		up := &slow{places: make(chan struct{}, 10)} // 500 a second
 		up.status.Store(200)
@@ -290,7 +290,7 @@ func shedOverload(t *testing.T, inner bool) {
 			h = s.Middleware(s.MeasureUpstream(up))
 		}
 		if got := load(h, 250, 4*time.Second, "/low", "/normal"); got["/low 200"]+got["/normal 200"] != 1000 {
-			t.Errorf("turned away without overload: %v", got)
+			t.Errorf("shed without overload: %v", got)
 		}
 		load(h, 2000, 3*time.Second, "/low", "/low", "/low", "/low", "/low", "/normal", "/critical", "/high")
 		got := load(h, 2000, 5*time.Second, "/low", "/low", "/low", "/low", "/low", "/normal", "/critical", "/high")
@@ -299,8 +299,8 @@ func shedOverload(t *testing.T, inner bool) {
 			t.Errorf("%d served: %v", all, got)
 		}
 		limit := s.AdaptiveLimits()[0].Limit
-		g := gate(6, 400)
-		other := gate(5, 300)
+		g := adaptive(6, 400)
+		other := adaptive(5, 300)
 		other.Name = "other"
 		set.Store(shedRules(t, other, g))
 		if now := s.AdaptiveLimits(); limit > 100 || now[1].Limit != limit || now[0].Limit != 300 {
@@ -309,20 +309,20 @@ func shedOverload(t *testing.T, inner bool) {
 	})
 }
 
-// What happens before the upstream, and what does not get there, is no sign of overload.
+// Time before the upstream, and responses that do not come from it, do not count as overload.
 func TestShedUpstream(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
-		before func(w http.ResponseWriter, n int64) bool // tells whether to go on
+		before func(w http.ResponseWriter, n int64) bool // reports whether to call the upstream
 	}{
-		{"waits for its turn", func(_ http.ResponseWriter, n int64) bool {
+		{"delayed", func(_ http.ResponseWriter, n int64) bool {
 			if n > 1000 {
 				<-time.After(300 * time.Millisecond)
 			}
 			return true
 		}},
-		{"refused", func(w http.ResponseWriter, n int64) bool {
+		{"rejected", func(w http.ResponseWriter, n int64) bool {
 			if n > 1000 && n%2 == 0 {
 				w.WriteHeader(503)
 				return false
@@ -332,7 +332,7 @@ func TestShedUpstream(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := httplimit.NewShedder(theSet(shedRules(t, gate(5, 500))))
+				s := httplimit.NewShedder(theSet(shedRules(t, adaptive(5, 500))))
 				up := &slow{places: make(chan struct{}, 100)}
 				up.status.Store(200)
 				inner := s.MeasureUpstream(up)
@@ -351,15 +351,15 @@ func TestShedUpstream(t *testing.T) {
 	}
 }
 
-// wrapped is the writer of some middleware.
+// wrapped is a response writer of other middleware.
 type wrapped struct{ http.ResponseWriter }
 
 func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// The process is watched while Run runs, and its pressure is what it is.
+// Pressure is measured while Run runs.
 func TestShedRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
+		s := httplimit.NewShedder(theSet(shedRules(t, adaptive(1, 4))))
 		ctx, stop := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		wait.Go(func() { s.Run(ctx) })
@@ -382,7 +382,7 @@ func TestShedWithoutGates(t *testing.T) {
 }
 
 func BenchmarkShed(b *testing.B) {
-	s := httplimit.NewShedder(theSet(shedRules(b, gate(10, 500))))
+	s := httplimit.NewShedder(theSet(shedRules(b, adaptive(10, 500))))
 	h := s.Middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
 	r, w := httptest.NewRequest("GET", "/normal", nil), httptest.NewRecorder()
 	b.ReportAllocs()
@@ -391,10 +391,10 @@ func BenchmarkShed(b *testing.B) {
 	}
 }
 
-// Requests that wait for their turn are not in flight behind the gate.
+// Delayed requests are not in flight under the adaptive limit.
 func TestShedDelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
+		s := httplimit.NewShedder(theSet(shedRules(t, adaptive(1, 4))))
 		limiter := sluice.Must(sluice.New(memstore.New(), "one", sluice.PerSecond(1).WithAlgorithm(sluice.LeakyQueue).WithBurst(50)))
 		limited := httplimit.Middleware(limiter, httplimit.KeyFunc(func(*http.Request) (string, error) { return "k", nil }))
 		h := s.Middleware(limited(s.MeasureUpstream(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))))
@@ -408,7 +408,7 @@ func TestShedDelayed(t *testing.T) {
 			synctest.Wait()
 		}
 		if n := s.AdaptiveLimits()[0].InFlight; n != 0 {
-			t.Errorf("%d are in flight while all wait", n)
+			t.Errorf("%d in flight while all are delayed", n)
 		}
 		all.Wait()
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Whatever bytes HTTP allows in a header, the request is limited by them alone, by a key function and by rules: no value is an
-// error, and no two values share a bucket.
+// Every byte sequence that HTTP allows in a header is its own key, for key functions and for rules: no value is an error,
+// and no two values share a bucket.
 func TestStrangeHeaders(t *testing.T) {
 	limiter, err := sluice.New(memstore.New(), "users", sluice.PerDay(1).WithBurst(1))
 	if err != nil {

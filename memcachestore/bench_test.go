@@ -10,13 +10,13 @@ import (
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
-// BenchmarkTake measures decisions by many callers: on many keys, on one, and on one that is used up.
+// BenchmarkTake measures decisions of many callers: on many keys, on one key, and on one that is exhausted.
 func BenchmarkTake(b *testing.B) {
 	for _, bb := range []struct {
 		name  string
 		keys  int
 		limit int64
-		most  int64 // admitted
+		most  int64 // maximum admitted
 	}{
 		{"keys=10k", 10_000, 1 << 31, 1 << 31},
 		{"keys=1", 1, 1 << 31, 1 << 31},
@@ -43,7 +43,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// BenchmarkProcesses measures what processes that compete for one key cost each other.
+// BenchmarkProcesses measures the cost of processes that compete for one key.
 func BenchmarkProcesses(b *testing.B) {
 	for _, n := range []int{1, 2, 4, 8} {
 		b.Run(fmt.Sprint("processes=", n), func(b *testing.B) {

@@ -23,16 +23,16 @@ import (
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
-// TestConfig: all faults are told at once, with what to write instead.
+// TestConfig checks that one error lists all configuration errors, each with a remedy.
 func TestConfig(t *testing.T) {
 	_, err := memcachestore.Open(memcachestore.Config{
 		Addrs: []string{"a:1", "a:1", ":11211", ""}, KeyPrefix: "a b" + strings.Repeat("x", 200), Timeout: -1,
 	})
 	for _, want := range []string{
-		`"a:1" is there twice`, `":11211" names no host`, `"" names no host`, "203 bytes", "no spaces", "Timeout",
+		`"a:1" is listed twice`, `":11211" has no host`, `"" has no host`, "203 bytes", "no spaces", "Timeout",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v\ndoes not say %s", err, want)
+			t.Errorf("%v\ndoes not contain %s", err, want)
 		}
 	}
 	for _, c := range []memcachestore.Config{
@@ -47,7 +47,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestUnixSocket: a store by way of a socket.
+// TestUnixSocket connects through a Unix socket.
 func TestUnixSocket(t *testing.T) {
 	s := openStore(t, memcachestore.Config{Addrs: []string{memcachetest.StartUnix(t).Addr}})
 	if err := s.Ping(ctx); err != nil {
@@ -58,7 +58,7 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
-// certificate writes a certificate for 127.0.0.1 that signs itself, and returns who trusts it.
+// certificate writes a self-signed certificate for 127.0.0.1, and returns a pool that trusts it.
 func certificate(t *testing.T) (cert, key string, trust *x509.CertPool) {
 	t.Helper()
 	private := sluice.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
@@ -82,7 +82,7 @@ func certificate(t *testing.T) (cert, key string, trust *x509.CertPool) {
 	return cert, key, trust
 }
 
-// TestTLS: with TLS the server must be who it says.
+// TestTLS checks that the server's certificate is verified.
 func TestTLS(t *testing.T) {
 	help, err := exec.Command("memcached", "-h").Output()
 	if err == nil && !strings.Contains(string(help), "--enable-ssl") && os.Getenv("CI") != "true" {
@@ -96,14 +96,14 @@ func TestTLS(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	for what, c := range map[string]*tls.Config{
-		"an authority that is not known": {}, "another name": {RootCAs: trust, ServerName: "example.com"}, "no TLS": nil,
+		"unknown CA": {}, "another name": {RootCAs: trust, ServerName: "example.com"}, "no TLS": nil,
 	} {
 		s := openStore(t, memcachestore.Config{Addrs: []string{server.Addr}, TLS: c, Timeout: 5 * time.Second})
 		refused(t, what, s, take)
 	}
 }
 
-// TestInvalidRules: resets and blocks of rules that were not made.
+// TestInvalidRules resets and blocks buckets of rules that NewRule did not create.
 func TestInvalidRules(t *testing.T) {
 	s := openStore(t, memcachestore.Config{})
 	for _, r := range []*sluice.Rule{nil, {Name: "r"}} {

@@ -30,7 +30,7 @@ func openStore(t testing.TB, c memcachestore.Config) *memcachestore.Store {
 	return s
 }
 
-// stores returns a way to open stores that are empty, on one server.
+// stores returns a function that opens empty stores on one server.
 func stores(base *memcachestore.Store) func(testing.TB, *storetest.Clock) sluice.Store {
 	var opened atomic.Int64
 	return func(_ testing.TB, clock *storetest.Clock) sluice.Store {
@@ -38,7 +38,7 @@ func stores(base *memcachestore.Store) func(testing.TB, *storetest.Clock) sluice
 	}
 }
 
-// spread is several stores with the same keys, as processes have them. Each call goes to another.
+// spread is several stores with the same keys, like those of several processes. Each call uses the next one.
 type spread struct {
 	stores []*memcachestore.Store
 	calls  atomic.Uint64
@@ -62,8 +62,7 @@ func (s *spread) Blocked(ctx context.Context, b sluice.Bucket) (time.Duration, e
 	return s.next().Blocked(ctx, b)
 }
 
-// TestConformance holds the store to what it promises of many processes: all but that the takes of one call, on several
-// keys, are seen whole.
+// TestConformance runs storetest with several processes, except for the isolation of calls on several keys.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	base := openStore(t, memcachestore.Config{Addrs: []string{memcachetest.Start(t).Addr}})
@@ -80,7 +79,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestOneProcess: of one process alone it promises everything, over any number of servers.
+// TestOneProcess runs all of storetest with one process and any number of servers.
 func TestOneProcess(t *testing.T) {
 	t.Parallel()
 	addrs := []string{memcachetest.Start(t).Addr, memcachetest.StartUnix(t).Addr, memcachetest.Start(t).Addr}
@@ -88,7 +87,7 @@ func TestOneProcess(t *testing.T) {
 	storetest.Run(t, storetest.Harness{Open: stores(base)})
 }
 
-// TestOnTheTimeOfDay runs what can be asked of the store on its own clock.
+// TestOnTheTimeOfDay runs the part of storetest that works on the store's own clock.
 func TestOnTheTimeOfDay(t *testing.T) {
 	base := openStore(t, memcachestore.Config{Addrs: []string{memcachetest.Start(t).Addr}})
 	var opened atomic.Int64

@@ -19,14 +19,14 @@ import (
 
 var ctx = context.Background()
 
-// month is a window in which nothing comes back while a test runs.
+// month is a window in which no quota is replenished during a test.
 const month = 30 * 24 * time.Hour
 
 func newRule(name string, l sluice.Limit) *sluice.Rule {
 	return sluice.Must(sluice.NewRule(sluice.Rule{Name: name, Limit: l}))
 }
 
-// window is a limit that only counts.
+// window returns a limit that only counts.
 func window(n int64) sluice.Limit {
 	return sluice.Per(n, month).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest)
 }
@@ -46,7 +46,7 @@ func spent(t testing.TB, s *memcachestore.Store, r *sluice.Rule, key string) int
 	return d.Limit - d.Remaining
 }
 
-// processes opens stores that share nothing but the server, as processes do.
+// processes opens stores that share only the server, like processes.
 func processes(t testing.TB, addr string, n int) []*memcachestore.Store {
 	t.Helper()
 	all := make([]*memcachestore.Store, n)
@@ -67,7 +67,7 @@ func each(stores []*memcachestore.Store, n int, f func(s *memcachestore.Store, c
 	all.Wait()
 }
 
-// TestExactAcrossProcesses: 32 callers of one key, over stores that know nothing of each other, get exactly the limit.
+// TestExactAcrossProcesses checks that 32 callers of one key, over independent stores, are admitted exactly the limit.
 func TestExactAcrossProcesses(t *testing.T) {
 	all := processes(t, memcachetest.Start(t).Addr, 4)
 	for name, l := range map[string]sluice.Limit{
@@ -93,7 +93,8 @@ func TestExactAcrossProcesses(t *testing.T) {
 	t.Logf("%d conflicts", conflicts)
 }
 
-// meddled is a store, and what happens between its reading and its writing. A store asks for the time in between.
+// meddled returns a store, and a function that sets what happens between its read and its write. The store reads the
+// clock in between.
 func meddled(t *testing.T, addrs ...string) (s *memcachestore.Store, meddle func(f func())) {
 	t.Helper()
 	var next func()
@@ -107,7 +108,7 @@ func meddled(t *testing.T, addrs ...string) (s *memcachestore.Store, meddle func
 	return s, func(f func()) { next = f }
 }
 
-// TestConflict: a swap that is lost is counted, and the take decided again.
+// TestConflict checks that a lost swap is counted and the take decided again.
 func TestConflict(t *testing.T) {
 	addr := memcachetest.Start(t).Addr
 	s, meddle := meddled(t, addr)
@@ -128,15 +129,15 @@ func TestConflict(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if d := apply(t, s, take)[0]; d.Allowed { // decided before the reset, and nothing to swap
-		t.Error("allowed, though it was used up when it was looked at")
+	if d := apply(t, s, take)[0]; d.Allowed { // decided before the reset, and there is nothing to swap
+		t.Error("allowed, though the limit was exhausted when it was read")
 	}
 	if n := spent(t, s, rule, "k"); n != 0 {
-		t.Errorf("after a reset %d are spent", n)
+		t.Errorf("usage is %d after a reset", n)
 	}
 }
 
-// TestDenialsDoNotWrite: who is refused costs one round trip and no conflict to others.
+// TestDenialsDoNotWrite checks that a denied take costs one round trip and causes no conflict.
 func TestDenialsDoNotWrite(t *testing.T) {
 	s := openStore(t, memcachestore.Config{Addrs: []string{memcachetest.Start(t).Addr}})
 	for _, l := range []sluice.Limit{
@@ -144,7 +145,7 @@ func TestDenialsDoNotWrite(t *testing.T) {
 		sluice.PerWeek(1).WithAlgorithm(sluice.SlidingWindowCounter),
 	} {
 		rule := newRule("r", l)
-		apply(t, s, sluice.Take{Rule: rule, Key: "another", Cost: 1}) // its numbers are on record from then on
+		apply(t, s, sluice.Take{Rule: rule, Key: "another", Cost: 1}) // so that its limit parameters are recorded
 		for i, trips := range []int64{2, 1, 1} {
 			before := s.Stats().RoundTrips
 			apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 1})
@@ -155,8 +156,8 @@ func TestDenialsDoNotWrite(t *testing.T) {
 	}
 }
 
-// TestGivenBack: of a call on two keys one swap is won and the other lost to another process, which has used up the
-// room. What was charged is refunded.
+// TestGivenBack: in a call on two keys one swap succeeds and the other is lost to another process, which has used up
+// the limit. The charge must be refunded.
 func TestGivenBack(t *testing.T) {
 	addr := memcachetest.Start(t).Addr
 	other := openStore(t, memcachestore.Config{Addrs: []string{addr}})
@@ -173,25 +174,25 @@ func TestGivenBack(t *testing.T) {
 			t.Errorf("%v: %+v", l, out)
 		}
 		if n := s.Stats().Refunds; n != 1 {
-			t.Errorf("%v: %d takes given back, want 1", l, n)
+			t.Errorf("%v: %d takes refunded, want 1", l, n)
 		}
 		if n := spent(t, s, free, "k"); n != 0 {
-			t.Errorf("%v: %d are spent of a call that was denied", l, n)
+			t.Errorf("%v: usage is %d after a denied call", l, n)
 		}
-		// Its ID was not charged, so it is decided anew.
+		// Its ID was not charged, so it is decided again.
 		if err := s.Reset(ctx, sluice.Bucket{Rule: full, Key: "k"}); err != nil {
 			t.Error(err)
 		}
 		if out = apply(t, s, both...); out[0].Granted != 3 || out[1].Granted != 1 {
-			t.Errorf("%v, once there is room: %+v", l, out)
+			t.Errorf("%v, after a reset: %+v", l, out)
 		}
 		if n := spent(t, s, free, "k"); n != 3 {
-			t.Errorf("%v, once there is room: %d are spent, want 3", l, n)
+			t.Errorf("%v, after a reset: usage is %d, want 3", l, n)
 		}
 	}
 }
 
-// TestPartlyLost: of a call on two keys one swap is lost, and there is room all the same.
+// TestPartlyLost: in a call on two keys one swap is lost, but the limit still admits it.
 func TestPartlyLost(t *testing.T) {
 	addr := memcachetest.Start(t).Addr
 	s, meddle := meddled(t, addr)
@@ -203,12 +204,12 @@ func TestPartlyLost(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	if x, y := spent(t, s, a, "k"), spent(t, s, b, "k"); x != 1 || y != 3 {
-		t.Errorf("spent %d and %d, want 1 and 3", x, y)
+		t.Errorf("usage is %d and %d, want 1 and 3", x, y)
 	}
 }
 
-// TestDeniedForGood: two rules that charge denied requests, one of whose swaps is lost. When it is decided again there
-// is room; but the call was denied, and the third rule not charged for that.
+// TestDeniedForGood: two rules charge denied requests, and one of their swaps is lost. When it is decided again, the
+// limit would admit it. But the call was denied, and the third rule was not charged because of that.
 func TestDeniedForGood(t *testing.T) {
 	addr := memcachetest.Start(t).Addr
 	s, meddle := meddled(t, addr)
@@ -230,13 +231,13 @@ func TestDeniedForGood(t *testing.T) {
 	}
 	for r, want := range map[*sluice.Rule]int64{full: 1, charged: 1, plain: 0} {
 		if n := spent(t, s, r, "k"); n != want {
-			t.Errorf("%s: %d are spent, want %d", r.Name, n, want)
+			t.Errorf("%s: usage is %d, want %d", r.Name, n, want)
 		}
 	}
 }
 
-// TestDeniedLate: as TestGivenBack, and when the key that denied is to be charged for it there is room again. It stays
-// denied: what was charged first has been refunded.
+// TestDeniedLate is like TestGivenBack, but when the denying key is charged for the denial, its limit would admit the
+// take again. It stays denied, because the first charge has been refunded.
 func TestDeniedLate(t *testing.T) {
 	addr := memcachetest.Start(t).Addr
 	s, meddle := meddled(t, addr)
@@ -256,12 +257,12 @@ func TestDeniedLate(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	if x, y := spent(t, s, free, "k"), spent(t, s, full, "k"); x != 0 || y != 1 {
-		t.Errorf("spent %d and %d, want 0 and 1", x, y)
+		t.Errorf("usage is %d and %d, want 0 and 1", x, y)
 	}
 }
 
-// TestTransferAcrossProcesses: whatever comes in between, at rest two keys that are always asked for together have been
-// charged the same, and no more than was granted.
+// TestTransferAcrossProcesses checks that two keys that are always used together end up with the same usage, which
+// equals the granted cost.
 func TestTransferAcrossProcesses(t *testing.T) {
 	addrs := []string{memcachetest.Start(t).Addr, memcachetest.Start(t).Addr}
 	var all []*memcachestore.Store
@@ -278,22 +279,22 @@ func TestTransferAcrossProcesses(t *testing.T) {
 			}
 			out := apply(t, s, takes...)
 			if out[0].Granted != out[1].Granted {
-				t.Errorf("granted %d of one and %d of the other", out[0].Granted, out[1].Granted)
+				t.Errorf("granted %d and %d, want the same", out[0].Granted, out[1].Granted)
 			}
 			granted.Add(out[0].Granted)
 		}
 	})
 	n, x, y := granted.Load(), spent(t, all[0], a, "k"), spent(t, all[0], b, "k")
 	if n > 60 || x != n || y != n {
-		t.Errorf("granted %d of 60, spent %d and %d", n, x, y)
+		t.Errorf("granted %d of 60, usage is %d and %d", n, x, y)
 	}
 	if n < 30 {
 		t.Errorf("only %d of 60 were granted to 256 calls", n)
 	}
 }
 
-// TestOnceByIDAcrossProcesses: many more IDs than an item holds, sent by all processes at the same time and again
-// later: each is charged once.
+// TestOnceByIDAcrossProcesses: all processes send many more IDs than an item holds, concurrently and again later. Each
+// must be charged once.
 func TestOnceByIDAcrossProcesses(t *testing.T) {
 	server := memcachetest.Start(t)
 	all := processes(t, server.Addr, 3)
@@ -309,7 +310,7 @@ func TestOnceByIDAcrossProcesses(t *testing.T) {
 			}
 		})
 		if n := spent(t, all[0], rule, "k"); n != 2*ids {
-			t.Errorf("%d IDs of cost 2, each sent by 9 callers: %d are spent", ids, n)
+			t.Errorf("%d IDs of cost 2, each sent by 9 callers: usage is %d", ids, n)
 		}
 	}
 	var size int
@@ -317,11 +318,12 @@ func TestOnceByIDAcrossProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if size > 30*memcachestore.MaxCharges {
-		t.Errorf("after %d IDs the item has %d bytes: old ones should have keys of their own", ids, size)
+		t.Errorf("after %d IDs the item has %d bytes: old IDs should have separate keys", ids, size)
 	}
 }
 
-// TestThreeProcesses runs real ones: this test's own binary. Of all they ask for exactly the limit is admitted, a tenth.
+// TestThreeProcesses starts three processes of the test binary that request ten times the limit. Exactly the limit must
+// be admitted.
 func TestThreeProcesses(t *testing.T) {
 	requests := int64(100_000)
 	if os.Getenv("SLUICE_SOAK") != "" {
@@ -350,11 +352,11 @@ func TestThreeProcesses(t *testing.T) {
 	}
 	all.Wait()
 	if granted.Load() != limit {
-		t.Errorf("%d were admitted, want %d", granted.Load(), limit)
+		t.Errorf("admitted %d, want %d", granted.Load(), limit)
 	}
 }
 
-// contend is what one of the processes does.
+// contend runs one of the processes.
 func contend(t *testing.T, addr string, limit, requests int64) int64 {
 	s := openStore(t, memcachestore.Config{Addrs: []string{addr}, Timeout: patient})
 	rule := newRule("hot", window(limit))

@@ -15,7 +15,8 @@ import (
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
-// stuttering passes on to a server. Of its answers some are sent twice, some only with the next, and some never.
+// stuttering is a proxy in front of a server. It sends some replies twice, some only together with the next, and some
+// never.
 func stuttering(t *testing.T, to string, faults *atomic.Int64) (addr string) {
 	return tcptest.Serve(t, func(c net.Conn) {
 		up, err := net.Dial("tcp", to)
@@ -47,7 +48,7 @@ func stuttering(t *testing.T, to string, faults *atomic.Int64) (addr string) {
 	})
 }
 
-// pass copies what comes from one end to the other, as change leaves it.
+// pass copies data from one connection to the other, modified by change.
 func pass(from, to net.Conn, change func(b []byte) []byte) {
 	b := make([]byte, 64<<10)
 	for {
@@ -61,7 +62,8 @@ func pass(from, to net.Conn, change func(b []byte) []byte) {
 	}
 }
 
-// TestOutOfStep: callers of different keys over connections that get out of step. Each answer is an error, or right.
+// TestOutOfStep: callers use different keys over connections that get out of step. Each call must return an error or
+// the right decision.
 func TestOutOfStep(t *testing.T) {
 	server := memcachetest.Start(t)
 	var faults, failed, right atomic.Int64
@@ -72,14 +74,14 @@ func TestOutOfStep(t *testing.T) {
 		calls = 1_000_000 / 16
 	}
 	rule := newRule("r", window(1<<31))
-	// By its cost one can tell whose answer it is: what a key has spent is a multiple of its own.
+	// The cost identifies the key of a decision: the usage of a key is a multiple of its cost.
 	costs := []int64{101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179}
 	each([]*memcachestore.Store{s}, len(costs), func(s *memcachestore.Store, caller int) {
 		key, cost := fmt.Sprint(caller), costs[caller]
-		var granted, asked int64 // what failed may have been charged, perhaps later
+		var granted, asked int64 // failed calls may have been charged, perhaps later
 		check := func(what string, n int64) {
 			if n%cost != 0 || n < granted || n > asked {
-				t.Errorf("key %s, of cost %d, %s: spent %d of %d to %d", key, cost, what, n, granted, asked)
+				t.Errorf("key %s, cost %d, %s: usage is %d, want %d to %d", key, cost, what, n, granted, asked)
 			}
 		}
 		for range calls {
@@ -98,13 +100,13 @@ func TestOutOfStep(t *testing.T) {
 		}
 		check("at the end", spent(t, direct, rule, key))
 	})
-	t.Logf("%d faults, %d errors, %d right answers", faults.Load(), failed.Load(), right.Load())
+	t.Logf("%d faults, %d errors, %d right decisions", faults.Load(), failed.Load(), right.Load())
 	if faults.Load() == 0 || failed.Load() == 0 || right.Load() == 0 {
-		t.Error("that was no test")
+		t.Error("too few faults, errors or right decisions")
 	}
 }
 
-// TestFull: a server that has no room for a new key refuses, and that is an error. What it has is still counted.
+// TestFull checks that a server without room for a new key causes an error, and that existing keys are still counted.
 func TestFull(t *testing.T) {
 	server := memcachetest.Start(t, "-M", "-m", "2", "-o", "no_slab_reassign")
 	s := openStore(t, memcachestore.Config{Addrs: []string{server.Addr}})
@@ -122,10 +124,10 @@ func TestFull(t *testing.T) {
 	}
 	refused(t, "a new key", s, sluice.Take{Rule: rule, Key: "new", Cost: 1})
 	for i := range 5 {
-		// Memcached deletes what it has no room to replace. That must not be a fresh budget.
-		refused(t, "a key that is there", s, sluice.Take{Rule: rule, Key: "0", Cost: 1})
+		// Memcached deletes a value that it has no room to replace. That must not reset the usage.
+		refused(t, "an existing key", s, sluice.Take{Rule: rule, Key: "0", Cost: 1})
 		if n := spent(t, s, rule, "0"); n != 1 {
-			t.Fatalf("the first of %d keys has spent %d after %d takes that were refused", taken, n, i+1)
+			t.Fatalf("the first of %d keys has a usage of %d after %d failed takes", taken, n, i+1)
 		}
 	}
 }

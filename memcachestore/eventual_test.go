@@ -11,8 +11,8 @@ import (
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
-// Two limiters with stores of their own count many keys on two servers for themselves. When they are closed the servers
-// have heard of all that was admitted, also of what is beyond the limit.
+// TestEventual: two limiters with separate stores use local estimates for many keys on two servers. After they are
+// closed, the usage at the servers equals the admitted number, even beyond the limit.
 func TestEventual(t *testing.T) {
 	addrs := []string{memcachetest.Start(t).Addr, memcachetest.Start(t).Addr}
 	for _, limit := range []sluice.Limit{
@@ -48,7 +48,7 @@ func TestEventual(t *testing.T) {
 		}
 		more := limit
 		more.Count, more.Burst = 1000, 0
-		if limit.Algorithm == sluice.TokenBucket { // how much is missing is told by when it is full
+		if limit.Algorithm == sluice.TokenBucket { // the usage follows from the time when it is full
 			more = limit
 		}
 		take, out := sluice.Take{Rule: rule, Limit: sluice.Must(more.Build())}, make([]sluice.Decision, 1)
@@ -61,11 +61,11 @@ func TestEventual(t *testing.T) {
 				heard = int64((out[0].ResetAfter + each - 1) / each)
 			}
 			if err != nil || heard != n {
-				t.Errorf("%v: the server has heard of %d of %s, %d were admitted (%v)", limit, heard, take.Key, n, err)
+				t.Errorf("%v: the server counts %d of %s, want the %d admitted (%v)", limit, heard, take.Key, n, err)
 			}
 		}
 		if here < 1000 {
-			t.Errorf("%v: %d of 8000 were decided here", limit, here)
+			t.Errorf("%v: %d of 8000 were decided locally", limit, here)
 		}
 	}
 }

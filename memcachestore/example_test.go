@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
-// Limits that several processes share.
+// Several processes share limits.
 func Example() {
 	store, err := memcachestore.Open(memcachestore.Config{Addrs: []string{"127.0.0.1:11211"}})
 	if err != nil {
@@ -27,7 +27,7 @@ func Example() {
 	fmt.Println(d.Allowed, d.Remaining)
 }
 
-// A service connects before it is ready, and tells how it fares.
+// A service connects and checks the servers before it reports ready.
 func ExampleOpen() {
 	ctx := context.Background()
 	store, err := memcachestore.Open(memcachestore.Config{Addrs: []string{"127.0.0.1:11211"}})

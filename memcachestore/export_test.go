@@ -7,26 +7,26 @@ import (
 	"github.com/sluiceproject/sluice/internal/private"
 )
 
-// Sharing returns a store on another clock and with another prefix that has the connections of s. The conformance suite
-// opens more stores than a server takes connections.
+// Sharing returns a store with another clock and prefix that uses the connections of s. The conformance suite opens
+// more stores than a server accepts connections.
 func (s *Store) Sharing(prefix string, now func() time.Time) *Store {
 	return newStore(Config{KeyPrefix: prefix, Timeout: s.kit.timeout, Now: now}, s.servers)
 }
 
-// ItemName is where the state of a key is stored.
+// ItemName returns the stored key of a bucket's state.
 func (s *Store) ItemName(r *sluice.Rule, key string) string {
 	return s.kit.name(itemDigest(private.RuleOf(r).ID, key))
 }
 
-// RecordName is where the numbers of a rule are stored.
+// RecordName returns the stored key of a rule's limit parameters.
 func (s *Store) RecordName(r *sluice.Rule) string {
 	return s.kit.name(ruleDigest(private.RuleOf(r).ID))
 }
 
-// MaxCharges is how many IDs an item remembers before some get keys of their own.
+// MaxCharges is the number of IDs in an item from which on some get separate keys.
 const MaxCharges = maxCharges
 
-// Waiting is how many calls wait to be run together.
+// Waiting returns the number of calls that wait for a batch.
 func (s *Store) Waiting(r *sluice.Rule, key string) int {
 	k := itemDigest(private.RuleOf(r).ID, key)
 	part := s.kit.keyLocks.lockPart(k)

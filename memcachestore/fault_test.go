@@ -19,11 +19,11 @@ import (
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
-// short is a budget that a test waits for when nobody answers.
+// short is a timeout that a test can wait for when no reply arrives.
 const short = 50 * time.Millisecond
 
-// answering is a server that gives these answers to reads and writes, with the key and number it was asked about in
-// place of KEY and NUMBER.
+// answering starts a server that sends these replies to reads and writes. KEY and NUMBER are replaced by those of the
+// command.
 func answering(t *testing.T, read, write string) (addr string) {
 	return tcptest.Serve(t, func(c net.Conn) {
 		for r := bufio.NewReader(c); ; {
@@ -47,13 +47,13 @@ func answering(t *testing.T, read, write string) (addr string) {
 	})
 }
 
-// What a server answers to the read and the write of a new key.
+// Valid replies to the read and the write of a new key.
 const (
 	goodRead  = "EN kKEY ONUMBER\r\n"
 	goodWrite = "HD kKEY ONUMBER\r\n"
 )
 
-// refused asks for a take and fails the test unless the answer is that the store is not available.
+// refused applies a take and fails the test unless the error wraps ErrUnavailable.
 func refused(t *testing.T, what string, s *memcachestore.Store, take sluice.Take) {
 	t.Helper()
 	out := []sluice.Decision{{}}
@@ -63,7 +63,7 @@ func refused(t *testing.T, what string, s *memcachestore.Store, take sluice.Take
 	}
 }
 
-// TestGarbage: whatever a server answers that is not the answer to what was asked is an error, and never an admission.
+// TestGarbage checks that any reply that does not match its command is an error and never an admission.
 func TestGarbage(t *testing.T) {
 	for _, text := range []string{
 		"\r\n", "\n", " \r\n", "EN\n", "EN\r\n", "EN kKEY\r\n", "EN ONUMBER\r\n", "EN kother ONUMBER\r\n", "EN kKEY O1\r\n",
@@ -89,12 +89,11 @@ func TestGarbage(t *testing.T) {
 	}
 	s := openStore(t, memcachestore.Config{Addrs: []string{answering(t, goodRead, goodWrite)}})
 	if d := apply(t, s, sluice.Take{Rule: newRule("r", window(5)), Key: "k", Cost: 1})[0]; !d.Allowed {
-		t.Errorf("good answers: %+v", d)
+		t.Errorf("valid replies: %+v", d)
 	}
 }
 
-// TestOthersValue: a server, or something before it, that answers with another key's value. The checksum is of the key
-// too.
+// TestOthersValue: a server, or a proxy in front of it, replies with another key's value. The checksum covers the key.
 func TestOthersValue(t *testing.T) {
 	server := memcachetest.Start(t)
 	rule := newRule("r", window(5))
@@ -112,7 +111,7 @@ func TestOthersValue(t *testing.T) {
 	refused(t, "another rule's value", s, sluice.Take{Rule: newRule("s", window(5)), Key: "a", Cost: 1})
 }
 
-// raw is the value at a stored key.
+// raw returns the value of a stored key.
 func raw(t *testing.T, server *memcachetest.Server, name string) string {
 	t.Helper()
 	c, err := net.Dial("tcp", server.Addr)
@@ -132,7 +131,8 @@ func raw(t *testing.T, server *memcachetest.Server, name string) string {
 	return string(b)
 }
 
-// TestDamaged: what cannot be read is an error until the operator resets the key, and not a fresh budget.
+// TestDamaged checks that a value that cannot be decoded is an error, not a reset limit, until an operator resets the
+// key.
 func TestDamaged(t *testing.T) {
 	server := memcachetest.Start(t)
 	s := openStore(t, memcachestore.Config{Addrs: []string{server.Addr}})
@@ -153,7 +153,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// cutting passes on to a server and breaks the connection after so many bytes of its answers.
+// cutting is a proxy that closes the connection after a number of bytes of the server's replies.
 func cutting(t *testing.T, to string, after *atomic.Int64) (addr string) {
 	return tcptest.Serve(t, func(c net.Conn) {
 		up, err := net.Dial("tcp", to)
@@ -166,7 +166,7 @@ func cutting(t *testing.T, to string, after *atomic.Int64) (addr string) {
 	})
 }
 
-// TestTruncated: answers that end anywhere.
+// TestTruncated cuts replies at any position.
 func TestTruncated(t *testing.T) {
 	server := memcachetest.Start(t)
 	rule := newRule("r", window(1000))
@@ -192,11 +192,11 @@ func TestTruncated(t *testing.T) {
 		}
 	}
 	if failed < 80 || failed == 200 {
-		t.Errorf("%d of 200 calls failed: the answers were not cut", failed)
+		t.Errorf("%d of 200 calls failed: the replies were not cut", failed)
 	}
 }
 
-// TestNobodyThere: a port where nothing listens, one that never answers, and one that hangs up.
+// TestNobodyThere: a port without a listener, a server that never replies, and one that closes connections.
 func TestNobodyThere(t *testing.T) {
 	for what, addr := range map[string]string{
 		"refuses":      tcptest.FreeAddress(t),
@@ -218,7 +218,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// TestCallersContext: a caller's own deadline ends a call that nobody answers, and cancelling it does.
+// TestCallersContext checks that a caller's deadline or cancellation ends a call without a reply.
 func TestCallersContext(t *testing.T) {
 	asked := make(chan struct{}, 10)
 	s := openStore(t, memcachestore.Config{Addrs: []string{tcptest.Serve(t, func(c net.Conn) {
@@ -231,10 +231,10 @@ func TestCallersContext(t *testing.T) {
 	defer stop()
 	err := s.Apply(late, takes, out)
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sluice.ErrUnavailable) {
-		t.Errorf("a deadline: %v", err)
+		t.Errorf("deadline: error %v", err)
 	}
 	<-asked
-	// One holds the key, another waits for it. Both give up.
+	// One caller holds the key, another waits for it. Both are cancelled.
 	first, cancelFirst := context.WithCancel(ctx)
 	second, cancelSecond := context.WithCancel(ctx)
 	ended := make(chan error, 2)
@@ -243,7 +243,7 @@ func TestCallersContext(t *testing.T) {
 	go func() { ended <- s.Apply(second, takes, make([]sluice.Decision, 1)) }()
 	cancelSecond()
 	if err := <-ended; !errors.Is(err, context.Canceled) || errors.Is(err, sluice.ErrUnavailable) {
-		t.Errorf("cancelled while it waited: %v", err)
+		t.Errorf("cancelled while waiting: error %v", err)
 	}
 	cancelFirst()
 	if err := <-ended; !errors.Is(err, context.Canceled) || errors.Is(err, sluice.ErrUnavailable) {
@@ -251,8 +251,8 @@ func TestCallersContext(t *testing.T) {
 	}
 }
 
-// TestDiesMidCall: the server is killed between a read and the write that follows; then it comes back, empty, and the
-// store finds it again by itself.
+// TestDiesMidCall kills the server between a read and the write that follows. The server restarts empty, and the store
+// reconnects.
 func TestDiesMidCall(t *testing.T) {
 	server := memcachetest.Start(t)
 	s, meddle := meddled(t, server.Addr)
@@ -265,17 +265,17 @@ func TestDiesMidCall(t *testing.T) {
 	server.Restart()
 	for range 5 {
 		if d := apply(t, s, take)[0]; !d.Allowed {
-			t.Errorf("after a restart, which forgets: %+v", d)
+			t.Errorf("after a restart, which loses the state: %+v", d)
 		}
 	}
-	// Connections that have died unnoticed are replaced where asking again is harmless.
+	// Connections that were closed unnoticed are replaced if resending is harmless.
 	server.Restart()
 	if d := apply(t, s, take)[0]; d.Remaining != 4 {
 		t.Errorf("after another restart: %+v", d)
 	}
 }
 
-// TestClose: calls after it, and those on their way, are told.
+// TestClose checks that later calls and calls in flight return ErrClosed.
 func TestClose(t *testing.T) {
 	asked := make(chan struct{}, 10)
 	s := openStore(t, memcachestore.Config{Addrs: []string{tcptest.Serve(t, func(c net.Conn) {
@@ -293,9 +293,9 @@ func TestClose(t *testing.T) {
 		}
 	}
 	if err := <-ended; !errors.Is(err, sluice.ErrClosed) {
-		t.Errorf("a call on its way: %v", err)
+		t.Errorf("call in flight: error %v", err)
 	}
 	if err := s.Apply(ctx, takes, make([]sluice.Decision, 1)); !errors.Is(err, sluice.ErrClosed) {
-		t.Errorf("a call after it: %v", err)
+		t.Errorf("call after Close: error %v", err)
 	}
 }

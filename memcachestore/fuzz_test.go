@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzReply: whatever a server sends, the parser says no or returns what fits the question; it keeps to its bounds, and
-// reads no further than the answer.
+// FuzzReply checks that the parser, for any input, returns an error or a reply that matches the command, keeps its
+// bounds, and reads no further than the reply.
 func FuzzReply(f *testing.F) {
 	for _, text := range []string{
 		"HD ksluice:k O7\r\n", "EN ksluice:k O7\r\n", "NS ksluice:k O7\r\n", "EX c0 ksluice:k O7\r\n", "NF ksluice:k O7\r\n",
@@ -33,11 +33,11 @@ func FuzzReply(f *testing.F) {
 		words := strings.Fields(string(line))
 		switch {
 		case !ok || !slices.Contains(words, "ksluice:k"):
-			t.Fatalf("%q was taken for an answer about sluice:k", text)
+			t.Fatalf("%q was accepted as a reply for sluice:k", text)
 		case len(line) > maxLine || len(p.value) > maxValue:
-			t.Fatalf("%d bytes of line and %d of value were read", len(line), len(p.value))
+			t.Fatalf("read %d bytes of the line and %d of the value", len(line), len(p.value))
 		case (p.status == value) != (c.verb == verbGet && words[0] == "VA"):
-			t.Fatalf("%q is status %d to verb %d", text, p.status, c.verb)
+			t.Fatalf("%q has status %d for verb %d", text, p.status, c.verb)
 		case p.status == value && (p.cas == 0 || !bytes.HasPrefix(rest, append(slices.Clone(p.value), "\r\n"...))):
 			t.Fatalf("%q has value %q and number %d", text, p.value, p.cas)
 		}

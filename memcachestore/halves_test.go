@@ -15,15 +15,15 @@ import (
 	"testing"
 )
 
-// door lists what the files for Memcached may use of the kit: what a public package would export.
+// door lists the names of the kit that the files for Memcached may use: those that a public package would export.
 var door = []string{
 	"backend", "swap", "stored", "value", "version", "key", "old", "ttl", "overwrite", "lost", "maxValue", "forever",
 	"kit", "newKit", "kitConfig", "pkg", "keyPrefix", "timeout", "now", "pick",
 	"Apply", "Reset", "Block", "Blocked", "Ping", "close", "shardOf", "eachShard", "unusedKey", "casConflicts", "refunds",
 }
 
-// TestHalves: the kit uses nothing of the files for Memcached, and those use nothing of the kit but its door. So the
-// kit's files can move to a package of their own.
+// TestHalves checks that the kit uses nothing of the files for Memcached, and that those use only the names in door. So
+// the kit's files can become a separate package.
 func TestHalves(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	if err != nil {
@@ -46,14 +46,14 @@ func TestHalves(t *testing.T) {
 	}
 	for _, name := range door {
 		if !used[name] {
-			t.Errorf("the door has %s, which no file for Memcached uses: remove it", name)
+			t.Errorf("door lists %s, which no file for Memcached uses: remove it", name)
 		}
 	}
 }
 
 func isKit(file string) bool { return strings.HasPrefix(file, "kit") }
 
-// checkHalves returns uses across the boundary that are not allowed, and the names that cross it through the door.
+// checkHalves returns forbidden uses across the boundary, and the names of door that are used across it.
 func checkHalves(t *testing.T, texts map[string]string) (faults []string, used map[string]bool) {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -64,13 +64,13 @@ func checkHalves(t *testing.T, texts map[string]string) (faults []string, used m
 			t.Fatal(err)
 		}
 		files = append(files, f)
-		// Comments count too: what explains the kit by Memcached has to stay behind.
+		// Comments count too: a comment in the kit must not refer to Memcached.
 		if _, body, _ := strings.Cut(texts[name], "\n"); isKit(name) && strings.Contains(strings.ToLower(body), "memcache") {
 			faults = append(faults, name+" mentions Memcached")
 		}
 	}
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}
-	config := types.Config{Importer: noImports{}, Error: func(error) {}} // errors are of imports; the compiler finds others
+	config := types.Config{Importer: noImports{}, Error: func(error) {}} // errors are about imports; the compiler finds others
 	pkg, _ := config.Check("memcachestore", fset, files, info)
 	fileOf := func(pos token.Pos) string { return fset.Position(pos).Filename }
 	used = map[string]bool{}
@@ -84,7 +84,7 @@ func checkHalves(t *testing.T, texts map[string]string) (faults []string, used m
 		}
 		faults = append(faults, fmt.Sprintf("%s uses %s of %s", fset.Position(id.Pos()), obj.Name(), fileOf(obj.Pos())))
 	}
-	for _, obj := range info.Defs { // another package cannot have methods of a type
+	for _, obj := range info.Defs { // another package cannot declare methods of a type
 		if f, ok := obj.(*types.Func); ok && f.Signature().Recv() != nil {
 			named, ok := types.Unalias(deref(f.Signature().Recv().Type())).(*types.Named)
 			if ok && isKit(fileOf(f.Pos())) != isKit(fileOf(named.Obj().Pos())) {
@@ -102,12 +102,12 @@ func deref(t types.Type) types.Type {
 	return t
 }
 
-// noImports imports nothing: what other packages declare does not matter here.
+// noImports imports nothing, because declarations of other packages do not matter here.
 type noImports struct{}
 
 func (noImports) Import(string) (*types.Package, error) { return nil, errors.New("not imported") }
 
-// TestHalvesBite: each way across the boundary is found.
+// TestHalvesBite checks that every kind of forbidden use is found.
 func TestHalvesBite(t *testing.T) {
 	kit := "package p\n\nimport \"time\"\n\ntype kit struct{ shards int; timeout time.Duration }\n\nfunc (s *kit) Apply() {}\n\nfunc help() {}\n"
 	other := "package p\n\nimport \"net\"\n\ntype server struct{ net.Conn; kit *kit }\n\nfunc dial(s *server) { s.kit.Apply() }\n"

@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// TestTTL: times to live at the bounds of what Memcached takes.
+// TestTTL checks TTLs at the bounds of Memcached's formats.
 func TestTTL(t *testing.T) {
 	const second, day, ttlMargin = int64(1_000_000), int64(24 * 3600), int64(ttlMargin / time.Second)
 	wall := time.Date(2026, time.March, 2, 0, 0, 0, 0, time.UTC)
@@ -38,7 +38,7 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-// TestPick: each server has its share of the keys, and one that is added takes only its own.
+// TestPick checks that keys are distributed evenly, and that an added server takes only its own share.
 func TestPick(t *testing.T) {
 	s := &Store{}
 	for i := range 5 {

@@ -16,8 +16,9 @@ import (
 	"github.com/sluiceproject/sluice/internal/storekit"
 )
 
-// kit is a store on any backend: it encodes states, decides takes, and keeps the callers of a key in this process from
-// losing swaps to each other. The files named kit use nothing of the others, so that they can become a public package.
+// kit is a store on any backend: it encodes states, decides takes, and serializes the callers of a key in this process,
+// so that they do not lose swaps to each other. The kit files use nothing of the other files, so that they can become a
+// public package.
 type kit struct {
 	kitConfig
 	shards   []shard
@@ -28,16 +29,16 @@ type kit struct {
 	casConflicts, refunds atomic.Int64
 }
 
-// kitConfig is how a kit is made.
+// kitConfig configures a kit.
 type kitConfig struct {
-	pkg       string                // package of the store, which begins errors
+	pkg       string                // package of the store, the prefix of errors
 	keyPrefix string                // of every stored key
 	timeout   time.Duration         // of a call, unless its context ends earlier
-	now       func() time.Time      // replaces the clock in tests; nil is the time of day
+	now       func() time.Time      // replaces the clock in tests; nil means the wall clock
 	pick      func(hash uint64) int // chooses the shard of an item by a hash of its key; nil with one shard
 }
 
-// shard is a backend, and the numbers that rules are known to have had there.
+// shard is a backend, and the limit parameters that are recorded there by rule.
 type shard struct {
 	backend
 	rules group.Registry
@@ -59,7 +60,7 @@ func (s *kit) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decis
 	return storekit.Apply(ctx, s.pkg, s, takes, out)
 }
 
-// ApplyOps is Apply, in integers; see [private.Engine].
+// ApplyOps is Apply for compiled operations; see [private.Engine].
 func (s *kit) ApplyOps(ctx context.Context, ops []group.Op, out []group.Answer) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -89,12 +90,12 @@ func (s *kit) ShardOf(op *group.Op) int { return s.shardOf(op.Rule, op.Key) }
 
 func (s *kit) shardOf(rule group.RuleID, key string) int {
 	if len(s.shards) == 1 {
-		return 0 // a digest would be computed in vain
+		return 0 // the digest is not needed
 	}
 	return s.place(itemDigest(rule, key))
 }
 
-// Reset forgets the usage of a bucket and lifts a block. It also does so if the stored state cannot be read.
+// Reset removes the usage of a bucket and lifts its block, even if the stored state cannot be decoded.
 func (s *kit) Reset(ctx context.Context, b sluice.Bucket) error {
 	return s.change(ctx, "reset", b, replace, func(it *item, _ int64) { it.reset(private.ParamsOf(b.EffectiveLimit())) })
 }
@@ -109,7 +110,7 @@ func (s *kit) Block(ctx context.Context, b sluice.Bucket, d time.Duration) error
 	})
 }
 
-// Blocked returns how much longer a block of the bucket lasts, 0 if there is none.
+// Blocked returns the remaining time of the bucket's block, or 0 if it is not blocked.
 func (s *kit) Blocked(ctx context.Context, b sluice.Bucket) (left time.Duration, err error) {
 	err = s.onBucket(ctx, "blocked", b, func(ctx context.Context, u *unit) error {
 		if err := s.read(ctx, []*unit{u}); err != nil {
@@ -125,7 +126,7 @@ func (s *kit) change(ctx context.Context, what string, b sluice.Bucket, bad unre
 	return s.onBucket(ctx, what, b, func(ctx context.Context, u *unit) error { return s.update(ctx, u, bad, f) })
 }
 
-// onBucket runs f when it is the bucket's turn.
+// onBucket runs f while it holds the bucket's lock.
 func (s *kit) onBucket(ctx context.Context, what string, b sluice.Bucket, f func(ctx context.Context, u *unit) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -137,12 +138,12 @@ func (s *kit) onBucket(ctx context.Context, what string, b sluice.Bucket, f func
 	return s.applyKey(ctx, what, []*unit{u}, func(ctx context.Context) error { return f(ctx, u) })
 }
 
-// applyMultiKey runs a call about several items.
+// applyMultiKey runs a call on several items.
 func (s *kit) applyMultiKey(ctx context.Context, c *call) error {
 	return s.applyKey(ctx, "take", c.units, c.run)
 }
 
-// applyKey runs f when it is the call's turn on all its keys.
+// applyKey runs f while it holds the locks of all the units.
 func (s *kit) applyKey(ctx context.Context, what string, units []*unit, f func(ctx context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -157,7 +158,7 @@ func (s *kit) applyKey(ctx context.Context, what string, units []*unit, f func(c
 	return s.failure(ctx, what, f(bounded))
 }
 
-// Ping reads a key without a value from every shard.
+// Ping reads an unused key from every shard.
 func (s *kit) Ping(ctx context.Context) error {
 	return s.eachShard(ctx, "ping", func(ctx context.Context, i int) error {
 		return s.shards[i].get(ctx, []string{s.unusedKey()}, make([]stored, 1))
@@ -175,8 +176,8 @@ func (s *kit) eachShard(ctx context.Context, what string, f func(ctx context.Con
 	return s.failure(ctx, what, errors.Join(faults...))
 }
 
-// failure returns an error as callers get it. That of a caller that gave up says so; everything else means that the
-// store is unavailable. No error is ever taken for a decision.
+// failure converts an error for callers. If the caller's context ended, the error wraps the context's error; any other
+// error means that the store is unavailable. An error never results in a decision.
 func (s *kit) failure(ctx context.Context, what string, err error) error {
 	switch {
 	case err == nil:

@@ -7,12 +7,12 @@ import (
 	"sync/atomic"
 )
 
-// maxBatchCalls bounds the calls that share a swap.
+// maxBatchCalls is the maximum number of calls that share a swap.
 const maxBatchCalls = 256
 
-// applyOneKey runs a call about one item, at once if no other call is about it. Calls that come meanwhile wait and are
-// then run together. Otherwise they would wait for each other's round trips, and the network would bound the calls that
-// a key can have.
+// applyOneKey runs a call on one item, immediately if no other call uses the item. Calls that arrive while another runs
+// wait, and are then run as a batch. Otherwise they would wait for each other's round trips, and the network latency
+// would bound the number of calls per key.
 func (s *kit) applyOneKey(ctx context.Context, c *call) error {
 	bounded, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -38,14 +38,14 @@ func (s *kit) applyOneKey(ctx context.Context, c *call) error {
 			return s.failure(ctx, "take", err)
 		default:
 		}
-		// A batch may already have it and still charge it, as after any error.
+		// A batch may already include the call and still charge it, as after any error.
 		s.keyLocks.withdraw(k, lock, c)
 		return s.failure(ctx, "take", fmt.Errorf("waiting behind other callers of the key: %w", bounded.Err()))
 	}
 }
 
-// help runs the calls that wait for a lock, until there are none. It runs in the background, so that a caller that gives
-// up does not end the calls of others.
+// help runs the calls that wait for a lock until none is left. It runs in the background, so that a caller that stops
+// waiting does not end the calls of others.
 func (s *kit) help(k digest, lock *keyLock) {
 	defer s.keyLocks.releaseRef(k, lock)
 	for {
@@ -54,14 +54,14 @@ func (s *kit) help(k digest, lock *keyLock) {
 		if len(calls) > 0 {
 			s.runForAll(calls)
 		}
-		<-lock.turn // or calls about several items would never have their turn
+		<-lock.turn // otherwise calls on several items would never get the lock
 		if len(calls) == 0 {
 			return
 		}
 	}
 }
 
-// runForAll runs calls until they are done or all their callers have given up.
+// runForAll runs calls until they are done or all their callers have stopped waiting.
 func (s *kit) runForAll(calls []*call) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -84,8 +84,8 @@ func (s *kit) runForAll(calls []*call) {
 	}
 }
 
-// runBatch decides calls about one item, one after the other, and swaps it once. If the swap is lost all are decided
-// again, so that each has the decision that it would have had alone.
+// runBatch decides calls on one item one after the other, and swaps the item once. If the swap is lost, all are decided
+// again, so that each gets the same decision as alone.
 func (s *kit) runBatch(ctx context.Context, calls []*call) error {
 	u := *calls[0].units[0]
 	for attempt := 0; ; attempt++ {
@@ -120,7 +120,7 @@ func (s *kit) runBatch(ctx context.Context, calls []*call) error {
 	}
 }
 
-// drop reports whether a call's caller has given up. Its decisions are not used then.
+// drop reports whether the call's caller has stopped waiting. Its decisions are not used then.
 func (c *call) drop() bool {
 	c.dropped = c.ctx != nil && c.ctx.Err() != nil
 	return c.dropped

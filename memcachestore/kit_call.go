@@ -14,35 +14,35 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// call is one Apply. It reads the items of all its takes, decides, and swaps those that have changed; if a swap is lost
-// it begins again. A denied call has nothing to swap, mostly.
+// call is one Apply. It reads the items of all its takes, decides, and swaps the items that have changed. If a swap is
+// lost, it starts again. A denied call usually has nothing to swap.
 //
-// A call about one item is run together with others, see runBatch; one about several is run alone. Other processes see
-// a part of a call only when some of its swaps are won and others are lost, which takes another process: charges that
-// were stored stay while the other takes are decided again, and are refunded if one of those is denied.
+// Calls on one item are batched, see runBatch; a call on several items runs alone. Other processes see part of a call
+// only if some of its swaps succeed and others are lost to another process. Stored charges then remain while the other
+// takes are decided again, and are refunded if one of those is denied.
 type call struct {
 	s            *kit
 	ops          []group.Op
 	group        group.Call // the decision about them
 	tasks        []task
 	units        []*unit
-	ctx          context.Context // of a call that waits to be run together with others
-	done         chan error      // receives the error of such a call
-	dropped      bool            // it was not run to its end, because the caller gave up
-	veto         bool            // one of its takes denies all
-	outcomeFixed bool            // an item was stored: a denial stands, and so does an allowance unless room has gone since
+	ctx          context.Context // of a call that waits for a batch
+	done         chan error      // receives the error of a batched call
+	dropped      bool            // not completed, because the caller stopped waiting
+	veto         bool            // one of its takes denies the call
+	outcomeFixed bool            // an item was stored: a denial is final, and so is an allowance unless another process has used up the limit since
 }
 
-// unit is an item that the takes of a call are about.
+// unit is an item that takes of a call use.
 type unit struct {
 	rule    group.RuleID
 	key     string
 	name    string
 	digest  digest
 	shard   *shard
-	ops     []int   // that are about it, in order
-	pending bool    // still to be decided
-	ids     []*task // of its ops that have an ID
+	ops     []int   // indexes of the ops on it, in order
+	pending bool    // not decided yet
+	ids     []*task // its ops with an idempotency ID
 
 	item   *item
 	old    stored // the item as it was read
@@ -55,10 +55,10 @@ func (s *kit) unit(rule group.RuleID, key string) *unit {
 	return &unit{rule: rule, key: key, name: s.name(d), digest: d, shard: &s.shards[s.place(d)], pending: true}
 }
 
-// chargeName is where an ID of the unit is remembered, if the item has no more room.
+// chargeName returns the stored key of the charge of an ID that is no longer in the item.
 func (s *kit) chargeName(u *unit, id uint64) string { return s.name(chargeDigest(u.rule, u.key, id)) }
 
-// newCall finds the items of the ops.
+// newCall returns a call with a unit for each item of the ops.
 func (s *kit) newCall(ops []group.Op) *call {
 	c := &call{s: s, ops: ops, tasks: make([]task, len(ops))}
 	c.group = group.Call{Tasks: make([]group.Task, len(ops)), Out: make([]step.Answer, len(ops))}
@@ -110,7 +110,7 @@ func (c *call) run(ctx context.Context) error {
 		switch {
 		case !c.outcomeFixed:
 			c.veto = c.vetoed()
-		case !c.veto && c.vetoed(): // the room has gone to another process
+		case !c.veto && c.vetoed(): // another process has used up the limit
 			if err := c.refund(ctx); err != nil {
 				return err
 			}
@@ -128,7 +128,7 @@ func (c *call) run(ctx context.Context) error {
 	}
 }
 
-// pendingUnits returns the units that are still to be decided.
+// pendingUnits returns the units that are not decided yet.
 func (c *call) pendingUnits() []*unit {
 	if !c.outcomeFixed {
 		return c.units
@@ -136,7 +136,7 @@ func (c *call) pendingUnits() []*unit {
 	return slices.DeleteFunc(slices.Clone(c.units), func(u *unit) bool { return !u.pending })
 }
 
-// finish fixes the outcome: only the units whose swap was lost are still to be decided.
+// finish fixes the outcome: only the units whose swap was lost are decided again.
 func (c *call) finish() {
 	c.outcomeFixed = true
 	for _, u := range c.units {
@@ -145,15 +145,16 @@ func (c *call) finish() {
 	c.pinDenials()
 }
 
-// pinDenials keeps denied takes from being allowed later on, because others were not charged for them.
+// pinDenials prevents denied takes from being allowed later, because other takes were not charged because of the
+// denial.
 func (c *call) pinDenials() {
 	for i := range c.tasks {
 		c.tasks[i].denied = c.veto && !c.group.Out[i].Allowed
 	}
 }
 
-// read reads items, and the charges of their takes' IDs that have left them. A charge is read after its item, from the
-// same shard: it is written before the item drops it, so that it is found in one of the two.
+// read reads items, and the charges of IDs that have been moved out of them. A charge is read after its item, from the
+// same shard. It is written before the item drops it, so that it is found in one of the two.
 func (s *kit) read(ctx context.Context, units []*unit) error {
 	return onShards(units, func(b *shard, units []*unit) error {
 		keys := make([]string, 0, len(units))
@@ -208,7 +209,7 @@ func (t *task) loadCharge(found stored) error {
 	return nil
 }
 
-// refund undoes the charges that were stored before another take of the call was denied.
+// refund refunds charges that were stored before another take of the call was denied.
 func (c *call) refund(ctx context.Context) error {
 	for _, u := range c.units {
 		if !u.stored {
@@ -229,7 +230,7 @@ func (c *call) refund(ctx context.Context) error {
 	return nil
 }
 
-// refundUnit undoes ops on one item, the last first.
+// refundUnit refunds ops on one item, the last one first.
 func (c *call) refundUnit(ctx context.Context, u *unit, undo []int) error {
 	charged := slices.Clone(c.group.Out)
 	return c.s.update(ctx, u, fail, func(it *item, now int64) {
@@ -239,7 +240,7 @@ func (c *call) refundUnit(ctx context.Context, u *unit, undo []int) error {
 				x := step.Settlement{
 					At: charged[i].At, Delta: -granted, Charged: max(0, granted), Settles: op.Request.Settles, Known: op.Request.Known,
 				}
-				if op.At != 0 { // a settlement's charge is of this moment
+				if op.At != 0 { // the charge of a settlement has the current time
 					x.At, x.Settles = now, false
 				}
 				it.adjust(op.Params, now, x)
@@ -289,8 +290,8 @@ const (
 	maxBackoff = 10 * time.Millisecond
 )
 
-// backOff waits before an attempt that is not the first, longer each time. The time is random, so that processes which
-// lose to each other do not try again at the same moment.
+// backOff waits before every attempt except the first, longer each time. The duration is random, so that processes that
+// lose swaps to each other do not retry at the same time.
 func (s *kit) backOff(ctx context.Context, attempt int) error {
 	if attempt == 0 {
 		return nil
@@ -301,6 +302,6 @@ func (s *kit) backOff(ctx context.Context, attempt int) error {
 	case <-wait.C:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%d times another process was first: %w", attempt, ctx.Err())
+		return fmt.Errorf("%d swaps lost to other processes: %w", attempt, ctx.Err())
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// clock is the wall clock, but never goes back. While the wall clock is behind an earlier reading, this one runs at half
-// its speed until they meet. Other processes follow the wall clock: a process that stayed ahead of them would deny their
-// requests for as long.
+// clock is a wall clock that never runs backwards. While the wall clock is behind an earlier reading, this clock runs
+// at half speed until both meet. Other processes follow the wall clock: a process that stayed ahead of them would cause
+// denials for their requests during that time.
 type clock struct {
 	mu   sync.Mutex // guards the fields below
 	read time.Time
@@ -25,7 +25,8 @@ func (c *clock) micros() int64 {
 	return c.moveLocked(t.UnixMicro(), passed)
 }
 
-// moveLocked moves the clock to a reading of the wall clock, which the monotonic clock says is passed after the last.
+// moveLocked moves the clock to a reading of the wall clock. passed is the time since the last reading by the monotonic
+// clock.
 func (c *clock) moveLocked(wall int64, passed time.Duration) int64 {
 	slow := c.now
 	if c.now > 0 {
@@ -35,8 +36,7 @@ func (c *clock) moveLocked(wall int64, passed time.Duration) int64 {
 	return c.now
 }
 
-// micros returns the time by which the kit decides. It is bounded, so that a clock that is far out does not break the
-// arithmetic.
+// micros returns the time of decisions, in microseconds. It is bounded, so that a wrong clock does not cause overflows.
 func (s *kit) micros() int64 {
 	now := int64(0)
 	if s.now != nil {
@@ -48,15 +48,16 @@ func (s *kit) micros() int64 {
 }
 
 const (
-	// ttlMargin is how much longer than needed an item is stored: callers whose clocks are behind need it for longer.
+	// ttlMargin is added to the TTL of an item, because callers whose clocks are behind need it for longer.
 	ttlMargin = 5 * time.Second
-	// testMargin is added when the store has another clock, because the backend's runs on while a test's stands still.
+	// testMargin is added if Config.Now is set, because the backend's clock continues while a test's clock stands
+	// still.
 	testMargin = time.Hour
 )
 
-// ttl returns for how long to store a value that expires at a time.
+// ttl returns the TTL of a value that expires at a time.
 func (s *kit) ttl(now, expires int64) time.Duration {
-	left := min(max(0, expires-now), step.MaxTime) // or a Duration could not hold it
+	left := min(max(0, expires-now), step.MaxTime) // otherwise a Duration could overflow
 	ttl := time.Duration(left)*time.Microsecond + ttlMargin
 	if s.now != nil {
 		ttl += testMargin

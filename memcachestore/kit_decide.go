@@ -5,16 +5,16 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// task is the progress of one op in a call.
+// task is the state of one op in a call.
 type task struct {
 	unit           *unit
-	known          *group.Known  // numbers of the op's rule on its shard
-	charge         string        // stored key of its ID's charge, if that has left the item
+	known          *group.Known  // limit parameters of the op's rule, recorded at its shard
+	charge         string        // stored key of its ID's charge, if that is no longer in the item
 	externalCharge *chargeRecord // the charge found there
-	denied         bool          // for good: others have been charged accordingly
+	denied         bool          // finally: others have been charged accordingly
 }
 
-// decide decides the ops of the pending units and changes nothing.
+// decide decides the ops of the pending units without changing state.
 func (c *call) decide(now int64) {
 	for i := range c.ops {
 		if c.tasks[i].unit.pending {
@@ -42,7 +42,7 @@ func (c *call) decideOne(i int, now int64) {
 	}
 }
 
-// remembered returns the charge of an ID, or nil. One in the item is newer than one that has left it.
+// remembered returns the charge of an ID, or nil. A charge in the item is newer than one that has been moved out of it.
 func (t *task) remembered(id uint64, now int64) *chargeRecord {
 	k := t.unit.item.charge(id, now)
 	if k == nil && t.externalCharge != nil && t.externalCharge.id == id && t.externalCharge.until > now {
@@ -54,7 +54,7 @@ func (t *task) remembered(id uint64, now int64) *chargeRecord {
 	return k
 }
 
-// replay decides a take whose ID was charged before.
+// replay returns the decision for a take whose ID was charged before.
 func replay(it *item, op *group.Op, k *chargeRecord, now int64) step.Answer {
 	charged := group.Charged{At: k.at, Until: k.until, Granted: k.granted, Denied: k.denied}
 	found := it.take(op.Params, now, op.Look())
@@ -99,16 +99,16 @@ func (c *call) commitOne(i int, now int64) {
 		*a = it.take(op.Params, now, op.Request)
 	}
 	if c.tasks[i].denied && a.Allowed && !c.group.Tasks[i].Replayed && !op.Peeks() {
-		// There is room only now, and the other takes were charged for a denial: the caller may retry at once.
+		// The limit admits it only now, and the other takes were charged for a denial: the caller may retry at once.
 		a.Allowed, a.Granted, a.Delay, a.RetryAfter = false, 0, 0, 1
 	}
 	charged := do == group.Adjust || do == group.Charge
-	if op.ID != 0 && charged && (a.Allowed || it.blocked <= now) { // a block charges nothing
+	if op.ID != 0 && charged && (a.Allowed || it.blocked <= now) { // a blocked take is not charged
 		it.remember(op.ID, a, now)
 	}
 }
 
-// unspent decides a take that had room and was not charged, because another was denied.
+// unspent returns the decision for an allowed take that was not charged because another take was denied.
 func unspent(it *item, op *group.Op, allowed *step.Answer, now int64) step.Answer {
 	return group.Unspent(it.take(op.Params, now, op.Look()), allowed.At)
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// A value is a version, a checksum of the stored key and of what follows, and numbers of varying length:
+// A value is a version, a checksum of the stored key and of the following bytes, and numbers of variable length:
 //
 //	blocked until
-//	number of buckets, and for each: kind, shape, fresh at, value, twice the number of words plus one if short, words
-//	number of charges, and for each: ID, at, until less at, granted, whether it was denied plus twice whether it is void
+//	number of buckets, and for each: kind, shape, expiry, value, twice the number of words plus one if short, words
+//	number of charges, and for each: ID, at, until minus at, granted, denied (0 or 1) plus 2 if void
 //
-// A version that the program does not know is an error: upgrade all readers before one writes it.
+// An unknown version is an error: upgrade all readers before one instance writes it.
 
 const (
 	version    = 1
@@ -26,15 +26,15 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // errValue is the error for a value that the kit cannot have written.
-var errValue = errors.New("the stored value is damaged or another program's: " +
-	"reset the key, or give the store a KeyPrefix of its own")
+var errValue = errors.New("the stored value is damaged or was written by another program: " +
+	"reset the key, or use a different KeyPrefix")
 
-// checksum covers the name too, so that a value which is read under another name is detected.
+// checksum covers the name too, so that a value that is read under another name is detected.
 func checksum(name string, body []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(name), castagnoli), castagnoli, body)
 }
 
-// encode returns the item as it is stored under a name, nil if it is empty.
+// encode returns the item in its stored form for a name, or nil if the item is empty.
 func (it *item) encode(name string) []byte {
 	b := make([]byte, headerSize, 64)
 	b = binary.AppendUvarint(b, uint64(it.blocked))
@@ -93,24 +93,24 @@ func (c *chargeRecord) append(b []byte) []byte {
 	return append(b, byte(one(c.denied)+2*one(c.voided)))
 }
 
-// encodeCharge returns a charge as it is stored under a name of its own.
+// encodeCharge returns a charge in its stored form for its own name.
 func encodeCharge(name string, c *chargeRecord) []byte {
 	return seal(name, c.append(make([]byte, headerSize, 40)))
 }
 
-// reader reads numbers. After the first that is missing or out of bounds it is broken, and all are 0.
+// reader reads numbers. After the first number that is missing or out of bounds it returns only 0.
 type reader struct {
 	b      []byte
 	broken bool
 }
 
-// open checks a value's header.
+// open checks the header of a value.
 func open(name string, value []byte) (*reader, error) {
 	if len(value) < headerSize {
 		return nil, errValue
 	}
 	if value[0] != version {
-		return nil, fmt.Errorf("the value has version %d and this program knows %d: %w", value[0], version, errValue)
+		return nil, fmt.Errorf("the value has version %d, this program supports %d: %w", value[0], version, errValue)
 	}
 	if binary.LittleEndian.Uint32(value[1:]) != checksum(name, value[headerSize:]) {
 		return nil, errValue
@@ -118,7 +118,7 @@ func open(name string, value []byte) (*reader, error) {
 	return &reader{b: value[headerSize:]}, nil
 }
 
-// close returns an error unless all of the value has been read.
+// close returns an error unless the whole value has been read.
 func (r *reader) close() error {
 	if r.broken || len(r.b) > 0 {
 		return errValue
@@ -136,7 +136,7 @@ func (r *reader) take(n int) []byte {
 	return b
 }
 
-// number reads a number of at most limit.
+// number reads a number that is at most limit.
 func (r *reader) number(limit uint64) uint64 {
 	v, n := binary.Uvarint(r.b)
 	if r.broken || n <= 0 || v > limit {
@@ -158,18 +158,19 @@ func (r *reader) signed(limit int64) int64 {
 }
 
 const (
-	// maxWords is the longest ring, that of a sliding log: a header and an entry for each request.
+	// maxWords is the maximum number of words, those of a sliding log: a header and an entry per request.
 	maxWords = 1 + step.MaxLogCount
-	// maxSliceCount is more than a sub-window can hold, and so small that a sum of them does not overflow.
+	// maxSliceCount exceeds the count of any sub-window, and is so small that a sum of them does not overflow.
 	maxSliceCount = 1 << 40
 	logCostMask   = 1<<14 - 1
 	maxBuckets    = 7 + step.MaxSlices // one of each kind
-	// maxTime is beyond step.MaxTime, which a time in the future may exceed by the time that a bucket takes to fill.
+	// maxTime exceeds step.MaxTime, because a future time may be later than that by the time that a bucket takes to
+	// fill.
 	maxTime = 2 * step.MaxTime
 )
 
-// decode reads an item that was stored under a name. The backend is not trusted: whatever the value is, decode fails or
-// the item can be applied.
+// decode decodes an item that was stored under a name. The backend is not trusted: for any value, decode fails or the
+// item can be applied.
 func (it *item) decode(name string, value []byte) error {
 	*it = item{}
 	r, err := open(name, value)
@@ -231,7 +232,7 @@ func (r *reader) words(n int, short bool) []uint64 {
 	return words
 }
 
-// valid reports whether a bucket can be applied, because the algorithms trust the words that they have written.
+// valid reports whether a bucket can be applied. The algorithms do not check the words that they have written.
 func (k *bucket) valid() bool {
 	identity := k.identity
 	if identity == uint64(step.Bucket)|step.InitialIdentity {
@@ -256,7 +257,7 @@ func (k *bucket) valid() bool {
 	return kind >= step.Bucket && kind < step.Slices && slices == 0 && len(k.words) == 0
 }
 
-// validLog reports whether words are a ring of entries: its header holds where they begin, their number and their sum.
+// validLog reports whether words are a ring of entries, with a header of their start, number and sum.
 func validLog(words []uint64) bool {
 	if len(words) < 2 {
 		return false

@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// kinds are limits of every kind.
+// kinds returns a limit of every kind.
 func kinds() (all []*step.Params) {
 	for _, l := range []sluice.Limit{
 		sluice.PerHour(10), sluice.PerHour(10).WithInitial(4), sluice.PerHour(7).WithAlgorithm(sluice.LeakyQueue), sluice.PerHour(10).WithAlgorithm(sluice.FixedWindow),
@@ -30,8 +30,8 @@ func kinds() (all []*step.Params) {
 
 const someTime = 1_790_000_000_000_000
 
-// FuzzItem: whatever is stored, reading it fails or gives an item that can be applied and written again; what is
-// written is read as it was.
+// FuzzItem checks that decoding any value fails or returns an item that can be applied and encoded again, and that
+// decoding reverses encoding.
 func FuzzItem(f *testing.F) {
 	for _, p := range kinds() {
 		it := item{}
@@ -67,15 +67,15 @@ func FuzzItem(f *testing.F) {
 			return
 		}
 		if err := again.decode("k", written); err != nil {
-			t.Fatalf("what was written is not read: %v\n%+v", err, it)
+			t.Fatalf("encoded item cannot be decoded: %v\n%+v", err, it)
 		}
 		if !bytes.Equal(again.encode("k"), written) {
-			t.Fatalf("read and written again it differs:\n%+v\n%+v", it, again)
+			t.Fatalf("item differs after encoding and decoding:\n%+v\n%+v", it, again)
 		}
 	})
 }
 
-// TestDecodeBounds: a value that is cut off or changed anywhere is not read.
+// TestDecodeBounds checks that a value that is truncated or changed anywhere is rejected.
 func TestDecodeBounds(t *testing.T) {
 	for _, p := range kinds() {
 		it := item{blocked: someTime}
@@ -89,20 +89,20 @@ func TestDecodeBounds(t *testing.T) {
 			changed[i] ^= 1
 			for what, v := range map[string][]byte{"cut at": b[:i], "changed at": changed} {
 				if new(item).decode("k", v) == nil {
-					t.Errorf("%s byte %d: it was read", what, i)
+					t.Errorf("%s byte %d: decoded", what, i)
 				}
 			}
 			if i >= headerSize && new(item).decode("k", seal("k", slices.Clone(b[:i]))) == nil {
-				t.Errorf("cut at byte %d, with the right checksum: it was read", i)
+				t.Errorf("cut at byte %d, with the right checksum: decoded", i)
 			}
 		}
 		if new(item).decode("other", b) == nil {
-			t.Error("it was read under another name")
+			t.Error("decoded under another name")
 		}
 	}
 }
 
-// TestLargestValue: nothing that can be stored is larger than what is read.
+// TestLargestValue checks that no value that can be stored exceeds maxValue.
 func TestLargestValue(t *testing.T) {
 	limit := sluice.PerDay(step.MaxLogCount).WithAlgorithm(sluice.SlidingWindowLog)
 	log := private.ParamsOf(sluice.Must(limit.Build()))
@@ -124,7 +124,7 @@ func TestLargestValue(t *testing.T) {
 		it.remember(math.MaxUint64-id, &step.Answer{At: someTime, Granted: 1 << 50}, someTime)
 	}
 	n := len(it.encode("k"))
-	t.Logf("%d bytes, of which a log of %d requests has %d", n, step.MaxLogCount, 8*step.MaxLogCount)
+	t.Logf("%d bytes, %[3]d of them for a log of %[2]d requests", n, step.MaxLogCount, 8*step.MaxLogCount)
 	if n > maxValue/2 {
 		t.Errorf("%d bytes: maxValue is too small", n)
 	}
@@ -133,7 +133,7 @@ func TestLargestValue(t *testing.T) {
 	}
 }
 
-// FuzzName: two keys have two names, whatever is in them, and all are printable and short.
+// FuzzName checks that different keys have different names, and that all names are printable and short.
 func FuzzName(f *testing.F) {
 	f.Add("a", "b", uint64(1), uint64(2))
 	f.Add("a b", "a\r\nb", uint64(0), uint64(0))
@@ -161,7 +161,7 @@ func FuzzName(f *testing.F) {
 		for name := range names {
 			odd := strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' })
 			if odd || len(name) != prefix+nameLength {
-				t.Fatalf("%q is no name", name)
+				t.Fatalf("%q is not a valid name", name)
 			}
 		}
 	})

@@ -7,11 +7,11 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// item is all state of one key under one rule: a block, the counts, and the charges of takes with an ID. It is one value
-// of the backend, so that one swap changes all of it or nothing.
+// item is the complete state of one key under one rule: a block, the buckets, and the charges of takes with an ID. It
+// is one value of the backend, so that one swap changes all of it or nothing.
 type item struct {
-	blocked int64          // until then
-	buckets []bucket       // mostly one; more while a rule's kind of limit changes
+	blocked int64          // end of the block
+	buckets []bucket       // usually one; more while a rule's kind of limit changes
 	charges []chargeRecord // in the order in which they were made
 	spare   [1]bucket      // saves the allocation of the first
 }
@@ -23,15 +23,15 @@ type bucket struct {
 	words    []uint64 // of wide kinds
 }
 
-// chargeRecord remembers a take with an ID.
+// chargeRecord is the record of a charged take with an ID.
 type chargeRecord struct {
 	id      uint64
 	at      int64 // receipt of the take
 	until   int64 // when the record expires
 	granted int64
 	denied  bool
-	voided  bool // it was refunded as part of a call that was denied, and so does not count
-	fresh   bool // made by this call, and not stored yet
+	voided  bool // refunded as part of a denied call, so it does not count
+	fresh   bool // made by this call and not stored yet
 }
 
 func (it *item) bucket(p *step.Params) *bucket {
@@ -43,7 +43,7 @@ func (it *item) bucket(p *step.Params) *bucket {
 	return nil
 }
 
-// bucketFor returns the bucket with room for one more take. A new one is empty, and is not stored unless that changes.
+// bucketFor returns the bucket with room for one more take. A new bucket is empty, and is stored only if that changes.
 func (it *item) bucketFor(p *step.Params, now int64, settles bool) *bucket {
 	b := it.bucket(p)
 	if b == nil {
@@ -56,7 +56,7 @@ func (it *item) bucketFor(p *step.Params, now int64, settles bool) *bucket {
 	need := p.Words(b.state, b.words, now, settles)
 	switch {
 	case need == 0:
-	case b.state.ExpiresAt <= now: // the words have expired, and may be more than are needed now
+	case b.state.ExpiresAt <= now: // the words have expired, and may be more than needed now
 		b.words = make([]uint64, need)
 	case need > len(b.words):
 		larger := make([]uint64, need)
@@ -74,7 +74,7 @@ func (it *item) take(p *step.Params, now int64, r step.Request) step.Answer {
 	return it.takeFree(p, now, r)
 }
 
-// takeBlocked denies a request until the block ends, or for longer if there is no room then.
+// takeBlocked denies a request until the block ends, or for longer if the limit would deny it then.
 func (it *item) takeBlocked(p *step.Params, now int64, r step.Request) step.Answer {
 	if !r.DryRun {
 		it.adopt(p, now, r.Known, p.HasInitial && r.Cost > 0)
@@ -111,15 +111,16 @@ func (it *item) adjust(p *step.Params, now int64, x step.Settlement) step.Answer
 	return a
 }
 
-// prune drops words without content: those of a bucket without a mark.
+// prune removes empty words: those of a bucket without a mark.
 func (b *bucket) prune(p *step.Params) {
 	if !p.Wide(b.words) {
 		b.words = nil
 	}
 }
 
-// adopt rewrites a state that was written under other numbers though nothing is charged, because the decision says when
-// there will be room under the new ones. If begin, it starts the new bucket of a key without one for the same reason.
+// adopt converts a state that was written under other limit parameters even though nothing is charged, because the
+// decision's RetryAfter is valid for the new parameters only. If begin is set, it starts a new bucket for a key without
+// one, for the same reason.
 func (it *item) adopt(p *step.Params, now int64, known *step.Known, begin bool) {
 	b := it.bucket(p)
 	live := b != nil && b.state.ExpiresAt > now
@@ -127,7 +128,7 @@ func (it *item) adopt(p *step.Params, now int64, known *step.Known, begin bool) 
 		return
 	}
 	b = it.bucketFor(p, now, false)
-	b.state, _ = p.Take(known.Before(p, b.state), b.words, now, step.Request{Begin: begin, Known: known}) // spends nothing
+	b.state, _ = p.Take(known.Before(p, b.state), b.words, now, step.Request{Begin: begin, Known: known}) // charges nothing
 	b.prune(p)
 }
 
@@ -155,8 +156,8 @@ func (it *item) remember(id uint64, a *step.Answer, now int64) {
 	})
 }
 
-// voidCharge keeps an ID from being taken for charged. It is not enough to remove its record: another process may be
-// about to move that to a key of its own.
+// voidCharge marks the charge of an ID as void. Removing its record is not enough, because another process may be about
+// to move it to a separate key.
 func (it *item) voidCharge(id uint64, now int64) {
 	it.forget(id)
 	it.charges = append(it.charges, chargeRecord{id: id, at: now, until: now + group.IdempotencyTTL, voided: true, fresh: true})
@@ -166,7 +167,7 @@ func (it *item) forget(id uint64) {
 	it.charges = slices.DeleteFunc(it.charges, func(c chargeRecord) bool { return c.id == id })
 }
 
-// tidy drops what has expired.
+// tidy removes expired parts.
 func (it *item) tidy(now int64) {
 	if it.blocked <= now {
 		it.blocked = 0

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// keyLocks serializes the callers of one key in this process. Otherwise all but one of the concurrent callers would lose
+// keyLocks serializes the callers of one key in this process. Otherwise all concurrent callers except one would lose
 // their swap and have to read again.
 type keyLocks struct {
 	parts [64]lockPart
@@ -20,11 +20,11 @@ type lockPart struct {
 
 // keyLock is the lock of one key, and its callers.
 type keyLock struct {
-	turn chan struct{} // holds a token while a caller has its turn; the runtime serves those that wait in order
+	turn chan struct{} // contains a token while the lock is held; the runtime serves waiting callers in order
 
 	// Guarded by the part's mu:
-	callers int     // that have the lock or wait for it
-	waiting []*call // to be run together
+	callers int     // callers that hold the lock or wait for it
+	waiting []*call // calls that wait for a batch
 	worked  bool    // a helper runs them
 }
 
@@ -35,8 +35,8 @@ func (q *keyLocks) lockPart(k digest) *lockPart {
 	return part
 }
 
-// wait returns when it is the caller's turn on all keys, which must be different. It waits for them in order, so that
-// callers of several keys never wait for each other in a circle.
+// wait locks all keys, which must be different. It locks them in order, so that callers of several keys cannot
+// deadlock.
 func (q *keyLocks) wait(ctx context.Context, keys []digest) error {
 	slices.SortFunc(keys, func(a, b digest) int { return slices.Compare(a[:], b[:]) })
 	for i, k := range keys {
@@ -83,7 +83,7 @@ func (q *keyLocks) join(ctx context.Context, k digest) error {
 	}
 }
 
-// leave ends the caller's turn on keys.
+// leave unlocks the keys.
 func (q *keyLocks) leave(keys []digest) {
 	for _, k := range keys {
 		part := q.lockPart(k)
@@ -94,7 +94,7 @@ func (q *keyLocks) leave(keys []digest) {
 	}
 }
 
-// joinBatch adds a call to those that wait to be run together. It reports whether the caller must start a helper.
+// joinBatch adds a call to those that wait for a batch. It reports whether the caller must start a helper.
 func (q *keyLocks) joinBatch(k digest, lock *keyLock, c *call) (first bool) {
 	part := q.lockPart(k)
 	defer part.mu.Unlock()
@@ -107,7 +107,7 @@ func (q *keyLocks) joinBatch(k digest, lock *keyLock, c *call) (first bool) {
 	return first
 }
 
-// next removes and returns calls that wait. If there are none, the helper must end.
+// next removes and returns waiting calls. If there are none, the helper must end.
 func (q *keyLocks) next(k digest, lock *keyLock, maxCalls int) []*call {
 	part := q.lockPart(k)
 	defer part.mu.Unlock()
@@ -121,7 +121,7 @@ func (q *keyLocks) next(k digest, lock *keyLock, maxCalls int) []*call {
 	return calls
 }
 
-// withdraw removes a call that is in no batch yet.
+// withdraw removes a call that is not in a batch yet.
 func (q *keyLocks) withdraw(k digest, lock *keyLock, c *call) {
 	part := q.lockPart(k)
 	defer part.mu.Unlock()

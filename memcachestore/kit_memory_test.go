@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/storetest"
 )
 
-// memory is a backend in this process. It proves that the kit needs nothing of a server but what backend says.
+// memory is a backend in this process. It proves that the kit needs nothing of a server beyond the interface backend.
 type memory struct {
 	mu      sync.Mutex // guards the fields below
 	entries map[string]entry
@@ -20,7 +20,7 @@ type memory struct {
 
 type entry struct {
 	stored
-	expires time.Time // zero if it does not
+	expires time.Time // zero if the value does not expire
 }
 
 func (m *memory) String() string { return "memory" }
@@ -53,7 +53,7 @@ func (m *memory) swap(ctx context.Context, swaps []swap) error {
 		switch x.lost = !x.overwrite && x.version != m.lookUpLocked(x.key).version; {
 		case x.lost:
 		case len(x.value) > maxValue || x.ttl < 0 || x.overwrite && x.value == nil:
-			return fmt.Errorf("%d bytes for %v under %s", len(x.value), x.ttl, x.key)
+			return fmt.Errorf("value of %d bytes with TTL %v under %s", len(x.value), x.ttl, x.key)
 		case x.value == nil:
 			delete(m.entries, x.key)
 		default:
@@ -77,7 +77,7 @@ func newMemories(n int) []backend {
 	return all
 }
 
-// newMemoryKit returns a kit of a process that shares these backends with others.
+// newMemoryKit returns a kit for one process that shares these backends with others.
 func newMemoryKit(t testing.TB, backends []backend, now func() time.Time) *kit {
 	s := newKit(kitConfig{
 		pkg: "kit", keyPrefix: "k:", timeout: time.Minute, now: now,
@@ -87,7 +87,7 @@ func newMemoryKit(t testing.TB, backends []backend, now func() time.Time) *kit {
 	return s
 }
 
-// TestKitConformance: one process over several shards promises everything.
+// TestKitConformance runs storetest with one process and several shards.
 func TestKitConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
@@ -97,19 +97,19 @@ func TestKitConformance(t *testing.T) {
 	})
 }
 
-// TestKitProcessesAtOnce: kits that share nothing but their backends, as processes do.
+// TestKitProcessesAtOnce runs kits that share only their backends, like processes.
 func TestKitProcessesAtOnce(t *testing.T) {
 	backends := newMemories(2)
 	storetest.TwoAtOnce(t, [2]sluice.Store{newMemoryKit(t, backends, nil), newMemoryKit(t, backends, nil)})
 }
 
-// TestKitConflict: a swap that is lost is counted, and the take decided again.
+// TestKitConflict checks that a lost swap is counted and the take decided again.
 func TestKitConflict(t *testing.T) {
 	backends := newMemories(1)
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerDay(3)}))
 	takes, out := []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, make([]sluice.Decision, 1)
 	other, meddled := newMemoryKit(t, backends, nil), false
-	s := newMemoryKit(t, backends, func() time.Time { // between the read and the swap
+	s := newMemoryKit(t, backends, func() time.Time { // called between the read and the swap
 		if !meddled {
 			meddled = true
 			if err := other.Apply(t.Context(), takes, make([]sluice.Decision, 1)); err != nil {

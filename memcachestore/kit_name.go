@@ -8,11 +8,11 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// digest names an item: 128 bits of SHA-256. No byte of a caller's key reaches a backend, where a line break might be
-// read as a command, a space as two keys, and a long key be refused.
+// digest names an item: 128 bits of SHA-256. No byte of a caller's key reaches a backend, where a line break could be
+// read as a command, a space as two keys, and a long key be rejected.
 type digest [16]byte
 
-// A digest is of one of these, then parts of fixed length, then the key, so that no two are of the same bytes.
+// A digest is computed from one of these, then parts of fixed length, then the key, so that no two inputs are equal.
 const (
 	ofItem   = "\x01i"
 	ofCharge = "\x01c"
@@ -23,7 +23,7 @@ func itemDigest(rule group.RuleID, key string) digest {
 	return digestOf(ofItem, rule, 0, key)
 }
 
-// chargeDigest names the charge of an ID that has left its item.
+// chargeDigest names the charge of an ID that is no longer in its item.
 func chargeDigest(rule group.RuleID, key string, id uint64) digest {
 	return digestOf(ofCharge, rule, id, key)
 }

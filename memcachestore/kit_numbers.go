@@ -9,13 +9,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// The meaning of a rule's shapes is stored beside its states: each shard has one record for each rule whose keys it has,
-// with all numbers that the rule has had there. A process adds its own numbers before it writes states of theirs, and
-// reads the record again when it finds a shape that it does not know. The record is a value like others: the count of
-// numbers, and of each the kind, sub-windows, count, length and burst. It does not expire; if it is lost, states of other
-// numbers count as all used.
+// The limit parameters of a rule's shapes are stored with its states: each shard has one record for each rule whose
+// keys it has, with all parameters that the rule has had there. A process adds its own parameters before it writes
+// states under them, and reads the record again when it finds an unknown shape. The record is an ordinary value: the
+// number of parameter sets, and for each the kind, sub-windows, count, length and burst. It does not expire. If it is
+// lost, states of other parameters count as fully used.
 
-// publish adds the numbers of the call's limits to the records that lack them.
+// publish adds the parameters of the call's limits to the records that lack them.
 func (c *call) publish(ctx context.Context) error {
 	for i := range c.ops {
 		op := &c.ops[i]
@@ -33,14 +33,14 @@ func (c *call) publish(ctx context.Context) error {
 	return nil
 }
 
-// learned adds a record to the known numbers of an op's rule.
+// learned adds a record to the known parameters of an op's rule.
 func (c *call) learned(i int, record *step.Known) {
 	known := c.tasks[i].known
 	known.Learn(record.All()...)
 	c.ops[i].Request.Known = known.Now()
 }
 
-// publish adds the numbers of an op's limit to its rule's record on a shard, and returns the record.
+// publish adds the parameters of an op's limit to its rule's record on a shard, and returns the record.
 func (s *kit) publish(ctx context.Context, b *shard, op *group.Op) (*step.Known, error) {
 	name := s.name(ruleDigest(op.Rule))
 	for attempt := 0; ; attempt++ {
@@ -65,7 +65,7 @@ func (s *kit) publish(ctx context.Context, b *shard, op *group.Op) (*step.Known,
 	}
 }
 
-// record reads a rule's record. One that cannot be decoded counts as none.
+// record reads a rule's record. A record that cannot be decoded is treated as missing.
 func (s *kit) record(ctx context.Context, b *shard, name string) (*step.Known, stored, error) {
 	found := make([]stored, 1)
 	if err := b.get(ctx, []string{name}, found); err != nil {
@@ -78,8 +78,8 @@ func (s *kit) record(ctx context.Context, b *shard, name string) (*step.Known, s
 	return record, found[0], nil
 }
 
-// learn reads again the records of rules whose items have an unknown shape, because another process has changed the
-// numbers since.
+// learn reads the records of rules whose items have an unknown shape, because another process has changed the limit
+// since.
 func (c *call) learn(ctx context.Context, now int64) error {
 	for i := range c.ops {
 		op, u := &c.ops[i], c.tasks[i].unit

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestClock: the clock follows the wall clock, never goes back, and is caught up with when that was set back.
+// TestClock checks that the clock follows the wall clock, never runs backwards, and meets the wall clock again after
+// that was set back.
 func TestClock(t *testing.T) {
 	var c clock
 	wall := int64(someTime)
@@ -31,19 +32,19 @@ func TestClock(t *testing.T) {
 		last := c.now
 		wall += 1_000_000
 		if c.moveLocked(wall, time.Second) < last {
-			t.Error("the clock went back")
+			t.Error("the clock ran backwards")
 		}
 	}
 	if c.now != wall {
-		t.Errorf("the clock is %d µs from the wall clock for good", c.now-wall)
+		t.Errorf("the clock stays %d µs away from the wall clock", c.now-wall)
 	}
 	if c.micros() <= 0 {
-		t.Error("there is no time")
+		t.Error("micros returned 0")
 	}
 }
 
-// TestQueue: callers of a key go one after the other in the order they came, those of other keys do not wait, and who
-// gives up leaves.
+// TestQueue checks that callers of a key are served in order of arrival, that those of other keys do not wait, and that
+// a cancelled caller stops waiting.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var q keyLocks
@@ -64,7 +65,7 @@ func TestQueue(t *testing.T) {
 		brief, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if err := q.wait(brief, []digest{a}); err == nil {
-			t.Error("two have their turn")
+			t.Error("two callers hold the lock")
 		}
 		if err := q.wait(ctx, []digest{{3}}); err != nil {
 			t.Error(err)
@@ -83,7 +84,7 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestBackOff: waits grow, up to a bound.
+// TestBackOff checks that waits grow, up to a bound.
 func TestBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for attempt := range 100 {

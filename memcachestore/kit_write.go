@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// maxCharges bounds the charges in an item. Beyond it the older half moves to keys of its own, because every take of the
-// key reads and writes the item.
+// maxCharges is the maximum number of charges in an item. Beyond it the older half moves to separate keys, because
+// every take of the key reads and writes the item.
 const maxCharges = 64
 
-// write swaps the items that have changed since they were read. It returns how many were stored and how many were lost to
-// other processes.
+// write swaps the items that have changed since they were read. It returns the numbers of stored swaps and of swaps
+// lost to other processes.
 func (s *kit) write(ctx context.Context, units []*unit, now int64) (stored, lost int, err error) {
 	changed := make([]*unit, 0, len(units))
 	for _, u := range units {
@@ -52,7 +52,7 @@ func (s *kit) write(ctx context.Context, units []*unit, now int64) (stored, lost
 	return stored, lost, err
 }
 
-// prepare encodes the item. Expired parts are dropped only if others have changed, because they alone are no reason to
+// prepare encodes the item. Expired parts are removed only if other parts have changed, because they are no reason to
 // write.
 func (u *unit) prepare(now int64) error {
 	u.next = u.item.encode(u.name)
@@ -62,14 +62,14 @@ func (u *unit) prepare(now int64) error {
 	u.item.tidy(now)
 	u.next = u.item.encode(u.name)
 	if len(u.next) > maxValue {
-		return fmt.Errorf("the state of one key has %d bytes, at most %d can be stored", len(u.next), maxValue)
+		return fmt.Errorf("the state of one key has %d bytes, maximum %d", len(u.next), maxValue)
 	}
 	return nil
 }
 
-// spill moves charges to keys of their own where items have too many. It moves only charges that are stored already,
-// because those of this call count only once the item is stored. They are written before the item drops them, and hold
-// whether it is then stored or not.
+// spill moves charges to separate keys where items have too many. It moves only charges that are stored already,
+// because those of this call count only once the item is stored. They are written before the item drops them, and are
+// valid whether or not the item is then stored.
 func (s *kit) spill(ctx context.Context, units []*unit, now int64) error {
 	for _, u := range units {
 		n := 0
@@ -94,7 +94,7 @@ func (s *kit) spill(ctx context.Context, units []*unit, now int64) error {
 	return nil
 }
 
-// unreadable is how to treat an item that cannot be decoded.
+// unreadable determines how to treat an item that cannot be decoded.
 type unreadable bool
 
 const (
@@ -102,10 +102,10 @@ const (
 	replace unreadable = true
 )
 
-// changer changes an item.
+// changer modifies an item.
 type changer func(it *item, now int64)
 
-// update changes one item, again each time that a swap is lost.
+// update modifies one item, and again after each lost swap.
 func (s *kit) update(ctx context.Context, u *unit, bad unreadable, change changer) error {
 	for attempt := 0; ; attempt++ {
 		if err := s.backOff(ctx, attempt); err != nil {

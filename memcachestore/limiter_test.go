@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
-// A limiter answers every call while a server is away, those for keys of the others as ever, and goes back to it by
-// itself.
+// TestLimiterSurvivesAServer checks that a limiter decides every call while a server is unavailable, those for keys of
+// other servers as usual, and uses the server again when it is back.
 func TestLimiterSurvivesAServer(t *testing.T) {
 	servers := []*memcachetest.Server{memcachetest.Start(t), memcachetest.Start(t)}
 	s := openStore(t, memcachestore.Config{Addrs: []string{servers[0].Addr, servers[1].Addr}})
@@ -33,23 +33,23 @@ func TestLimiterSurvivesAServer(t *testing.T) {
 		return got
 	}
 	if got := sources(); got != [2]sluice.Source{} {
-		t.Fatalf("answered by %v", got)
+		t.Fatalf("sources of decisions: %v", got)
 	}
 	servers[1].Kill()
 	for range 50 {
 		if got := sources(); got != [2]sluice.Source{sluice.SourceStore, sluice.SourceFailLocal} {
-			t.Fatalf("with one server gone answered by %v", got)
+			t.Fatalf("sources of decisions with one server unavailable: %v", got)
 		}
 	}
 	servers[1].Restart()
 	deadline := time.After(patient)
-	for again := 0; again < 20; { // it is asked more and more
+	for again := 0; again < 20; { // its share of the calls grows
 		if sources() == [2]sluice.Source{} {
 			again++
 		}
 		select {
 		case <-deadline:
-			t.Fatal("the server was not asked again")
+			t.Fatal("the server was not called again")
 		default:
 		}
 	}

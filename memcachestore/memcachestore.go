@@ -14,20 +14,21 @@ import (
 	"github.com/sluiceproject/sluice/internal/private"
 )
 
-// Config is how a store is made. The zero Config works with a Memcached on localhost.
+// Config configures a store. The zero Config uses a Memcached on localhost.
 type Config struct {
-	// Addrs are the servers: host, host:port, or the path of a unix socket, which begins with a slash. Default
-	// 127.0.0.1:11211. All processes must name the same servers, spelled the same, in any order, because that decides which
-	// server has a key.
+	// Addrs lists the servers: host, host:port, or the path of a Unix socket, which starts with a slash. Empty means
+	// 127.0.0.1:11211. All processes must list the same servers with the same spelling, in any order, because the
+	// addresses determine which server has a key.
 	Addrs []string
-	// TLS is for connections by TLS; nil is none. A ServerName that is not set is taken from the address.
+	// TLS is the TLS configuration of connections; nil means no TLS. An empty ServerName is taken from the address.
 	TLS *tls.Config
-	// KeyPrefix begins every stored key. Default "sluice:". It has at most 200 printable ASCII characters and no spaces.
-	// Give programs that share a Memcached and must not share limits different ones.
+	// KeyPrefix is the prefix of every stored key: at most 200 printable ASCII characters without spaces. Empty means
+	// "sluice:". Programs that share a Memcached but not their limits need different prefixes.
 	KeyPrefix string
-	// Timeout bounds a call whose context does not end earlier, waiting behind others included. Default 1 s.
+	// Timeout is the timeout of a call whose context does not end earlier, including the wait for other callers. 0
+	// means 1 s.
 	Timeout time.Duration
-	// Now replaces the clock in tests. It may run backwards, and keys stay at the server an hour longer.
+	// Now replaces the clock, for tests. It may run backwards. Keys stay at the server for an hour longer.
 	Now func() time.Time
 }
 
@@ -45,15 +46,16 @@ type Store struct {
 	servers []*server // the shards
 }
 
-// Stats are counts since the store was opened.
+// Stats contains counts since the store was opened.
 type Stats struct {
-	// CASConflicts is how often another process changed a key between its read and its write here, so that it was read
+	// CASConflicts is how often another process changed a key between its read and its write, so that it was read
 	// again. Much more than the number of calls means that a key is too hot for compare-and-swap.
 	CASConflicts int64
-	// Refunds is how many takes were charged and then refunded, because another of the same call was denied.
+	// Refunds is the number of takes that were charged and then refunded, because another take of the same call was
+	// denied.
 	Refunds int64
-	// RoundTrips is the number of round trips to servers: two for an admitted take, one for a denied one or a peek, and two
-	// more for the first under each limit.
+	// RoundTrips is the number of round trips to servers: two for an allowed take, one for a denied take or a peek, and
+	// two more for the first take under each limit.
 	RoundTrips int64
 }
 
@@ -63,8 +65,8 @@ var (
 	_ sluice.Arrivals   = (*Store)(nil)
 )
 
-// Open returns a store. It does not connect: use [Store.Connect] before the first decision, which has little time for it,
-// and [Store.Ping] to check the servers.
+// Open returns a store. It does not connect: call [Store.Connect] before the first decision, whose timeout is too short
+// for it, and [Store.Ping] to check the servers.
 func Open(c Config) (*Store, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
@@ -109,15 +111,15 @@ func (c Config) validate() error {
 	for _, a := range c.Addrs {
 		_, addr, host := resolve(a)
 		if host == "" && !strings.HasPrefix(addr, "/") {
-			fault("Addrs: %q names no host: use host:port, or the path of a unix socket", a)
+			fault("Addrs: %q has no host: use host:port, or the path of a Unix socket", a)
 		}
 		if seen[addr] {
-			fault("Addrs: %q is there twice", a)
+			fault("Addrs: %q is listed twice", a)
 		}
 		seen[addr] = true
 	}
 	if len(c.KeyPrefix) > maxPrefix {
-		fault("KeyPrefix has %d bytes, at most %d are allowed", len(c.KeyPrefix), maxPrefix)
+		fault("KeyPrefix has %d bytes, maximum %d", len(c.KeyPrefix), maxPrefix)
 	}
 	if strings.ContainsFunc(c.KeyPrefix, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		fault("KeyPrefix %.40q: use printable ASCII characters and no spaces", c.KeyPrefix)
@@ -128,7 +130,7 @@ func (c Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// resolve returns how to dial an address, with the default port if it has none.
+// resolve returns the network and address to dial, with the default port if it has none, and the host for TLS.
 func resolve(a string) (network, addr, host string) {
 	if strings.HasPrefix(a, "/") {
 		return "unix", a, ""
@@ -141,7 +143,7 @@ func resolve(a string) (network, addr, host string) {
 	return "tcp", a, host
 }
 
-// Close ends the connections and waits for calls in progress, which fail. It is safe to call twice.
+// Close closes the connections and waits for calls in flight, which fail. It may be called twice.
 func (s *Store) Close() error {
 	for _, v := range s.servers {
 		v.close()
@@ -156,8 +158,8 @@ func (s *Store) Shards() int { return len(s.servers) }
 // Shard returns the index of the server that has a take's key.
 func (s *Store) Shard(t *sluice.Take) int { return s.kit.shardOf(private.RuleOf(t.Rule).ID, t.Key) }
 
-// pick returns the index of the server with the highest score for a hash. When a server is added or removed, only its own
-// share of the keys moves.
+// pick returns the index of the server with the highest score for a hash (rendezvous hashing). When a server is added
+// or removed, only its own share of the keys moves.
 func (s *Store) pick(hash uint64) int {
 	var best int
 	var highest uint64
@@ -169,7 +171,7 @@ func (s *Store) pick(hash uint64) int {
 	return best
 }
 
-// mix is the finalizer of splitmix64: every bit of the input changes about half of the output's.
+// mix is the finalizer of splitmix64: every bit of the input changes about half of the output bits.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
 	x = (x ^ x>>27) * 0x94D049BB133111EB
@@ -206,18 +208,18 @@ func (s *Store) Stats() Stats {
 	return Stats{s.kit.casConflicts.Load(), s.kit.refunds.Load(), trips}
 }
 
-// Ping reports whether all servers can be reached and speak the protocol that the store needs.
+// Ping returns an error unless all servers reply and support the protocol that the store needs.
 func (s *Store) Ping(ctx context.Context) error { return s.kit.Ping(ctx) }
 
-// Connect makes some connections to all servers, so that the first decisions need not wait for them.
+// Connect opens some connections to all servers, so that the first decisions need not wait for them.
 func (s *Store) Connect(ctx context.Context) error {
 	return s.kit.eachShard(ctx, "connect", func(ctx context.Context, i int) error {
 		return s.servers[i].warm(ctx, s.kit.unusedKey())
 	})
 }
 
-// Apply applies the takes; see [sluice.Store]. Takes on one key of one rule are applied together. Of others it can be
-// seen in passing that some are charged and some not yet.
+// Apply applies the takes; see [sluice.Store]. Takes on one key of one rule are atomic. Takes on several keys are all
+// or nothing, but other processes may see some charged and others not yet.
 func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	return s.kit.Apply(ctx, takes, out)
 }
@@ -231,7 +233,7 @@ func init() {
 	})
 }
 
-// Reset forgets the usage of a bucket and lifts a block. It also does so if the stored state cannot be read.
+// Reset removes the usage of a bucket and lifts its block, even if the stored state cannot be decoded.
 func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error { return s.kit.Reset(ctx, b) }
 
 // Block denies a bucket's takes for d; 0 lifts the block.
@@ -239,7 +241,7 @@ func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) err
 	return s.kit.Block(ctx, b, d)
 }
 
-// Blocked returns how much longer a block of the bucket lasts, 0 if there is none.
+// Blocked returns the remaining time of the bucket's block, or 0 if it is not blocked.
 func (s *Store) Blocked(ctx context.Context, b sluice.Bucket) (left time.Duration, err error) {
 	return s.kit.Blocked(ctx, b)
 }

@@ -35,11 +35,11 @@ var underFaults = outagetest.Harness{
 	},
 }
 
-// TestFaults waits more than it works: others run beside it.
+// TestFaults runs in parallel with other tests, because it mostly waits.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	outagetest.Run(t, underFaults)
 }
 
-// TestOutagesMeasured logs figures; see faulttest.Measure.
+// TestOutagesMeasured logs figures; see [outagetest.Measure].
 func TestOutagesMeasured(t *testing.T) { outagetest.Measure(t, underFaults) }

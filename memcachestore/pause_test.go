@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
-// TestPaused: a server that stops answering and goes on later. What it was asked in between it may or may not do.
+// TestPaused pauses and resumes a server. Commands sent in between may or may not be executed.
 func TestPaused(t *testing.T) {
 	server := memcachetest.Start(t)
 	hurried := openStore(t, memcachestore.Config{Addrs: []string{server.Addr}, Timeout: short})
@@ -27,6 +27,6 @@ func TestPaused(t *testing.T) {
 		apply(t, s, take)
 	}
 	if n := spent(t, s, rule, "k"); n != 10 {
-		t.Errorf("%d of 10 are spent", n)
+		t.Errorf("usage is %d of 10", n)
 	}
 }

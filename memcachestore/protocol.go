@@ -13,11 +13,11 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// The meta protocol of Memcached 1.6: a verb, a key and flags on a line, a value on the next. Each command has its key and
-// an opaque number sent back, and a reply without the very two is an error. Otherwise a connection that has got out of
-// step would give one caller the counts of another.
+// The meta protocol of Memcached 1.6: a verb, a key and flags on a line, a value on the next. The server returns the
+// key and an opaque number of each command, and a reply without exactly these two is an error. Otherwise a connection
+// that is out of step would return one caller the state of another.
 
-// verb is what a command does.
+// verb is the operation of a command.
 type verb uint8
 
 const (
@@ -33,11 +33,11 @@ type command struct {
 	verb  verb
 	key   string
 	value []byte // of verbAdd, verbSwap and verbPut
-	ttl   int64  // of verbAdd, verbSwap and verbPut: as the server takes it
+	ttl   int64  // of verbAdd, verbSwap and verbPut, in the server's format
 	cas   uint64 // of verbSwap and verbRemove
 }
 
-// swapCommand returns the command that makes a swap. A wall clock is needed for TTLs that are sent as dates.
+// swapCommand returns the command for a swap. The wall clock is needed for TTLs that are sent as dates.
 func swapCommand(x *swap, wall time.Time) command {
 	c := command{verb: verbSwap, key: x.key, value: x.value, ttl: serverTTL(x.ttl, wall), cas: x.version}
 	switch {
@@ -52,16 +52,16 @@ func swapCommand(x *swap, wall time.Time) command {
 }
 
 const (
-	// longMargin is added to a TTL that is sent as a date, so that a server whose clock is ahead of the caller's does not
-	// drop the value early.
+	// longMargin is added to a TTL that is sent as a date, in seconds, so that a server whose clock is ahead of the
+	// caller's does not drop the value early.
 	longMargin = 24 * 3600
-	// month is where Memcached begins to read a TTL as a date, in seconds.
+	// month is the TTL from which on Memcached reads it as a date, in seconds.
 	month = 30 * 24 * 3600
 )
 
-// serverTTL returns a TTL as Memcached takes it: up to 30 days as seconds, beyond that as a Unix time. Its clock has
-// whole seconds, so that one more is added. Its dates end in January 2038; it takes a later one for a time long past and
-// drops the value at once.
+// serverTTL returns a TTL in Memcached's format: up to 30 days in seconds, above that as a Unix time. One second is
+// added, because the server's clock has whole seconds. Memcached's dates end in January 2038; it treats a later one as
+// long past and drops the value at once.
 func serverTTL(ttl time.Duration, wall time.Time) int64 {
 	if ttl == forever {
 		return 0
@@ -94,7 +94,7 @@ type reply struct {
 	value  []byte
 }
 
-// appendTo writes the command as the server reads it.
+// appendTo appends the command in wire format.
 func (c *command) appendTo(b []byte, opaque uint64) []byte {
 	switch c.verb {
 	case verbGet:
@@ -121,19 +121,20 @@ func (c *command) appendTo(b []byte, opaque uint64) []byte {
 	return b
 }
 
-// maxLine bounds a reply's first line: the longest has a key and two numbers.
+// maxLine is the maximum length of a reply's first line: the longest has a key and two numbers.
 const maxLine = 512
 
 var (
-	errProtocol = errors.New("not what the Memcached protocol allows here")
-	errRefused  = errors.New("the server refused")
+	errProtocol = errors.New("protocol error of Memcached")
+	errRefused  = errors.New("the server returned an error")
 )
 
 func protocolError(line []byte) error {
-	return fmt.Errorf("the server answered %.80q: %w", line, errProtocol)
+	return fmt.Errorf("reply %.80q: %w", line, errProtocol)
 }
 
-// readReply reads the reply to a command that was sent with a number. After an error the connection is of no further use.
+// readReply reads the reply to a command that was sent with an opaque number. After an error the connection cannot be
+// used.
 func readReply(r *bufio.Reader, c *command, opaque uint64) (reply, error) {
 	line, err := readLine(r)
 	if err != nil {
@@ -159,7 +160,7 @@ func readReply(r *bufio.Reader, c *command, opaque uint64) (reply, error) {
 		}
 		if n > maxValue {
 			bounds.MemcachedReply.Reached()
-			return reply{}, fmt.Errorf("a value of %d bytes, at most %d can be ours: %w", n, maxValue, errProtocol)
+			return reply{}, fmt.Errorf("a value of %d bytes, maximum %d: %w", n, maxValue, errProtocol)
 		}
 		p.status, size = value, int(n)
 	default:
@@ -176,7 +177,7 @@ func readReply(r *bufio.Reader, c *command, opaque uint64) (reply, error) {
 	return p, nil
 }
 
-// fits reports whether a command can have this outcome.
+// fits reports whether a command can have this status.
 func (p *reply) fits(v verb) bool {
 	switch v {
 	case verbGet:
@@ -187,8 +188,8 @@ func (p *reply) fits(v verb) bool {
 	return p.status != value
 }
 
-// readFlags reads the flags of a reply. It reports false if key or number are not those of the command, or if a value has
-// no version.
+// readFlags parses the flags of a reply. It reports whether they are valid: the key and the number are those of the
+// command, and a value has a version.
 func (p *reply) readFlags(rest []byte, key string, opaque uint64) bool {
 	var named, numbered bool
 	for len(rest) > 0 {
@@ -209,14 +210,14 @@ func (p *reply) readFlags(rest []byte, key string, opaque uint64) bool {
 				return false
 			}
 			p.cas = n
-		default: // no command has others sent back
+		default: // no command requests others
 			return false
 		}
 	}
 	return named && numbered && (p.status != value || p.cas != 0)
 }
 
-// readLine reads a line without its end.
+// readLine reads a line without its line ending.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) || len(line) > maxLine {
@@ -236,7 +237,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	return line, nil
 }
 
-// readValue reads a value and the end of line behind it.
+// readValue reads a value and the line ending after it.
 func readValue(r *bufio.Reader, size int) ([]byte, error) {
 	b := make([]byte, size+2)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -247,16 +248,16 @@ func readValue(r *bufio.Reader, size int) ([]byte, error) {
 	}
 	v, ok := bytes.CutSuffix(b, []byte("\r\n"))
 	if !ok {
-		return nil, fmt.Errorf("a value of %d bytes does not end where it should: %w", size, errProtocol)
+		return nil, fmt.Errorf("value of %d bytes without a line ending: %w", size, errProtocol)
 	}
 	return v, nil
 }
 
-// refusal returns the error for a line that is not a reply to a command.
+// refusal returns the error for a line that is not a reply to a meta command.
 func refusal(line []byte) error {
 	switch code, text := cutWord(line); {
 	case string(line) == "ERROR":
-		return errors.New("the server does not know meta commands: use Memcached 1.6 or later")
+		return errors.New("the server does not support meta commands: use Memcached 1.6 or later")
 	case string(code) == "SERVER_ERROR", string(code) == "CLIENT_ERROR", string(code) == "ERROR": // with a reason
 		return fmt.Errorf("%w: %.200q", errRefused, text)
 	}
@@ -268,7 +269,7 @@ func cutWord(line []byte) (word, rest []byte) {
 	return word, rest
 }
 
-// parseNumber reads digits and nothing else.
+// parseNumber parses a number that consists of digits only.
 func parseNumber(word []byte) (n uint64, ok bool) {
 	if len(word) == 0 || len(word) > 20 {
 		return 0, false

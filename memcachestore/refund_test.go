@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/storetest"
 )
 
-// accountRules are of kinds whose takes can be refunded whole, on a clock that stands still.
+// accountRules returns rules of the kinds whose takes can be refunded completely while the clock stands still.
 func accountRules() (rules []*sluice.Rule) {
 	subWindows := sluice.Per(30, time.Hour).WithAlgorithm(sluice.SlidingWindowCounter)
 	subWindows.SubWindows = 4
@@ -29,9 +29,8 @@ func accountRules() (rules []*sluice.Rule) {
 	return rules
 }
 
-// TestAccounts has processes make up calls on several keys, with IDs, partial grants and takes refunded, all at the
-// same time. At the end every key has spent what was granted of it, less what was refunded, and no more than its
-// limit.
+// TestAccounts lets several processes make random concurrent calls on several keys, with IDs, partial grants and
+// refunds. At the end the usage of every key must equal the granted minus the refunded cost, and be at most its limit.
 func TestAccounts(t *testing.T) {
 	addrs := []string{memcachetest.Start(t).Addr, memcachetest.Start(t).Addr}
 	rounds, calls := uint64(4), 40
@@ -56,24 +55,24 @@ func TestAccounts(t *testing.T) {
 		for i, r := range rules {
 			n := spent(t, all[0], r, "k")
 			if want := books.balance[i].Load(); n != want || n > r.Limit.Max() {
-				t.Errorf("round %d, %v: %d are spent, %d were granted", round, r.Limit, n, want)
+				t.Errorf("round %d, %v: usage is %d, granted %d", round, r.Limit, n, want)
 			}
 		}
 		for _, s := range all {
 			conflicts, givenBack = conflicts+s.Stats().CASConflicts, givenBack+s.Stats().Refunds
-			_ = s.Close() // the next round has others
+			_ = s.Close() // the next round opens others
 		}
 	}
-	t.Logf("%d conflicts, %d takes given back", conflicts, givenBack)
+	t.Logf("%d conflicts, %d takes refunded", conflicts, givenBack)
 }
 
-// books are what callers believe to have been granted.
+// books records the granted minus the refunded cost, as the callers see it.
 type books struct {
 	rules   []*sluice.Rule
 	balance []atomic.Int64 // by rule
 }
 
-// call makes up a call and enters what it was granted.
+// call makes a random call and records the granted cost.
 func (b *books) call(t *testing.T, s *memcachestore.Store, rng *rand.Rand, id uint64) {
 	order := rng.Perm(len(b.rules))[:1+rng.IntN(4)]
 	takes := make([]sluice.Take, len(order))

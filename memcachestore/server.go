@@ -21,28 +21,28 @@ import (
 )
 
 const (
-	// maxConns bounds the connections to one server. A call uses one for a round trip only, so that these carry tens of
-	// thousands of calls per second.
+	// maxConns is the maximum number of connections to one server. A call uses one only for a round trip, so that these
+	// suffice for tens of thousands of calls per second.
 	maxConns = 64
-	// maxBatch bounds the commands sent before their replies are read. Otherwise both ends could wait for each other with
+	// maxBatch is the maximum number of commands sent before their replies are read. Otherwise both ends could block on
 	// full buffers.
 	maxBatch = 64
-	// warmConns is how many connections to each server [Store.Connect] makes.
+	// warmConns is the number of connections to each server that [Store.Connect] opens.
 	warmConns = 4
 )
 
-// server is one Memcached and the connections to it.
+// server is one Memcached server and the connections to it.
 type server struct {
 	network, addr string
 	seed          uint64 // of its scores in pick
 	tls           *tls.Config
-	trips         atomic.Int64 // calls of exchange
+	trips         atomic.Int64 // number of calls of exchange
 
-	slots chan struct{} // has a token for each connection in use
+	slots chan struct{} // contains a token for each connection in use
 	ended chan struct{} // closed by close
 
 	mu     sync.Mutex // guards the fields below
-	idle   []*conn    // the last used is last
+	idle   []*conn    // the most recently used is last
 	open   map[*conn]bool
 	closed bool
 }
@@ -68,7 +68,7 @@ type conn struct {
 	net.Conn
 	r      *bufio.Reader
 	out    []byte
-	opaque uint64 // of the last command: no two on a connection share one
+	opaque uint64 // number of the last command; no two on a connection are equal
 	waits  *arrival.Waits
 	asked  int64 // number of exchanges
 }
@@ -95,21 +95,23 @@ func (s *server) swap(ctx context.Context, swaps []swap) error {
 	return err
 }
 
-// restore puts back values that the server has dropped. A server without room for a new value refuses that and deletes
-// the old one, so that no stale value is read; here that would be a fresh quota. The room of the old value is free then.
+// restore restores values that the server has dropped. A server without memory for a new value rejects it and deletes
+// the old one, so that no stale value is read; here that would reset the quota. The memory of the old value is then
+// free.
 func (s *server) restore(ctx context.Context, swaps []swap) {
 	for i := range swaps {
 		if x := &swaps[i]; x.version != 0 && x.value != nil && x.old != nil {
-			// An error changes nothing: the call has failed already.
+			// An error changes nothing, because the call has failed already.
 			_ = s.swap(ctx, []swap{{key: x.key, value: x.old, ttl: x.ttl}})
 		}
 	}
 }
 
-// commands are sent together. Each is made, and its reply used, when its turn comes: no list of them is allocated.
+// commands is a sequence of commands sent together. Each is created, and its reply used, one at a time: no list of them
+// is allocated.
 type commands struct {
 	n       int
-	reads   bool // sending them again changes nothing
+	reads   bool // resending them is harmless
 	command func(i int) command
 	accept  func(i int, r reply)
 }
@@ -127,8 +129,8 @@ func gets(keys []string, out []stored) commands {
 	}
 }
 
-// exchange sends the commands and reads a reply to each, in order. Commands that may have been carried out are never
-// sent twice.
+// exchange sends the commands and reads a reply to each, in order. Commands that may have been executed are never
+// resent.
 func (s *server) exchange(ctx context.Context, all commands) error {
 	s.trips.Add(1)
 	for from := 0; from < all.n; from += maxBatch {
@@ -140,8 +142,8 @@ func (s *server) exchange(ctx context.Context, all commands) error {
 	return nil
 }
 
-// with runs f on a connection. If that was an idle one that turns out to be dead, and f may run again, it does so on a new
-// one.
+// with runs f on a connection. If that is an idle connection that turns out to be closed, and again is set, it runs f
+// again on a new one.
 func (s *server) with(ctx context.Context, again bool, f func(c *conn) error) error {
 	select {
 	case s.slots <- struct{}{}:
@@ -170,7 +172,7 @@ func (s *server) with(ctx context.Context, again bool, f func(c *conn) error) er
 
 // run runs f on the connection until ctx ends. The connection is idle afterwards, or closed after an error.
 func (s *server) run(ctx context.Context, c *conn, f func(c *conn) error) error {
-	// It has no deadline of its own, which could pass while the reply is there.
+	// The connection has no deadline, because that could pass while the reply is already there.
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	err := f(c)
 	if !stop() && err == nil {
@@ -178,7 +180,7 @@ func (s *server) run(ctx context.Context, c *conn, f func(c *conn) error) error 
 		return nil
 	}
 	if err == nil && c.r.Buffered() > 0 {
-		err = fmt.Errorf("more came than was asked for: %w", errProtocol)
+		err = fmt.Errorf("unexpected data after the reply: %w", errProtocol)
 	}
 	if err != nil {
 		s.drop(c)
@@ -201,7 +203,7 @@ func isDead(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op)
 }
 
-// explain adds the server's address to an error. One that close has caused becomes sluice.ErrClosed.
+// explain adds the server's address to an error. An error caused by close becomes sluice.ErrClosed.
 func (s *server) explain(err error) error {
 	if err == nil {
 		return nil
@@ -214,7 +216,7 @@ func (s *server) explain(err error) error {
 	}
 }
 
-// lastUsed returns an idle connection, or nil.
+// lastUsed returns the most recently used idle connection, or nil.
 func (s *server) lastUsed() (*conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +247,7 @@ func (s *server) dial(ctx context.Context) (*conn, error) {
 		}
 		nc = t
 	}
-	// The first number is random, so that a reply meant for another connection is not taken for one of this.
+	// The first number is random, so that a reply for another connection is not accepted on this one.
 	c := &conn{Conn: nc, r: bufio.NewReaderSize(nc, 4096), waits: waits, opaque: rand.Uint64N(1 << 48)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +259,7 @@ func (s *server) dial(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// warm makes connections and reads a key on each, because a decision has too little time for a handshake.
+// warm opens connections and reads a key on each, because the store timeout is too short for a handshake.
 func (s *server) warm(ctx context.Context, key string) error {
 	for range warmConns {
 		c, err := s.dial(ctx)
@@ -296,7 +298,7 @@ func (s *server) dropIdle() {
 	s.idle = nil
 }
 
-// close ends all connections and waits for the calls that use them.
+// close closes all connections and waits for the calls that use them.
 func (s *server) close() {
 	s.mu.Lock()
 	if s.closed {
@@ -330,7 +332,7 @@ func (c *conn) exchange(all commands, from, to int) error {
 	c.asked++
 	c.waits.Wrote(c.asked)
 	if cap(c.out) > 64<<10 {
-		c.out = nil // one long log must not make every connection large
+		c.out = nil // one long log must not make the buffers of all connections large
 	}
 	for i := from; i < to; i++ {
 		command := all.command(i)

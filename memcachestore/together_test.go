@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
-// gather starts n callers of a key and returns when all wait.
+// gather starts n callers of a key and returns when all of them wait.
 func gather(s *memcachestore.Store, take sluice.Take, n int, f func(i int)) *sync.WaitGroup {
 	var all sync.WaitGroup
 	for i := range n {
@@ -25,7 +25,7 @@ func gather(s *memcachestore.Store, take sluice.Take, n int, f func(i int)) *syn
 	return &all
 }
 
-// TestTogether: those who wait for a key share a read and a swap, and are admitted exactly the limit.
+// TestTogether checks that callers that wait for a key share a read and a swap, and are admitted exactly the limit.
 func TestTogether(t *testing.T) {
 	s, meddle := meddled(t, memcachetest.Start(t).Addr)
 	rule := newRule("r", window(20))
@@ -35,7 +35,7 @@ func TestTogether(t *testing.T) {
 	meddle(func() {
 		all = gather(s, take, 50, func(i int) {
 			twice := take
-			twice.IdempotencyID = uint64(i/2 + 1) // each ID is sent by two
+			twice.IdempotencyID = uint64(i/2 + 1) // each ID is sent by two callers
 			if d := apply(t, s, twice)[0]; i%2 == 0 {
 				granted.Add(d.Granted)
 			}
@@ -47,12 +47,12 @@ func TestTogether(t *testing.T) {
 		t.Errorf("51 calls took %d round trips, want 2 for the first and 2 for the others", n)
 	}
 	if n := spent(t, s, rule, "k"); n != 20 || granted.Load() != 20 {
-		t.Errorf("%d are spent and %d were admitted, want 20", n, granted.Load())
+		t.Errorf("usage is %d and %d were admitted, want 20", n, granted.Load())
 	}
 }
 
-// TestGivesUpTogether: of those who are run together one gives up. The swap is lost then, and what is swapped in the
-// end is without it.
+// TestGivesUpTogether: one caller of a batch is cancelled and the swap is lost. The swap that succeeds must not include
+// its take.
 func TestGivesUpTogether(t *testing.T) {
 	addr := memcachetest.Start(t).Addr
 	s, meddle := meddled(t, addr)
@@ -83,9 +83,9 @@ func TestGivesUpTogether(t *testing.T) {
 	apply(t, s, take)
 	all.Wait()
 	if n := failed.Load(); n != 1 {
-		t.Errorf("%d gave up, want 1", n)
+		t.Errorf("%d were cancelled, want 1", n)
 	}
 	if n := spent(t, s, rule, "k"); n != 1+9+1 {
-		t.Errorf("%d are spent, want 1 by the first, 9 by those who waited and 1 by another process", n)
+		t.Errorf("usage is %d, want 1 by the first, 9 by the waiting callers and 1 by another process", n)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
-// timeToLive is how long the server will keep a key; ok is false if it is not there.
+// timeToLive returns the TTL of a key at the server; ok is false if the key does not exist.
 func timeToLive(t *testing.T, server *memcachetest.Server, name string) (d time.Duration, ok bool) {
 	t.Helper()
 	answer := server.Ask("mg " + name + " t")
@@ -22,12 +22,12 @@ func timeToLive(t *testing.T, server *memcachetest.Server, name string) (d time.
 	return time.Duration(seconds) * time.Second, true
 }
 
-// TestTimeToLive asks the server how long it will keep what it was given: as long as it counts, and not much longer.
+// TestTimeToLive checks the TTLs at the server: as long as a value counts, and not much longer.
 func TestTimeToLive(t *testing.T) {
 	const day = 24 * time.Hour
 	server := memcachetest.Start(t)
 	s := openStore(t, memcachestore.Config{Addrs: []string{server.Addr}})
-	dates := time.Until(time.Unix(1<<31-1, 0)) // where Memcached's end
+	dates := time.Until(time.Unix(1<<31-1, 0)) // the end of Memcached's dates
 	for name, tt := range map[string]struct {
 		limit       sluice.Limit
 		cost        int64
@@ -49,12 +49,12 @@ func TestTimeToLive(t *testing.T) {
 		got, ok := timeToLive(t, server, s.ItemName(rule, "k"))
 		// The server has whole seconds, and one may have passed.
 		if !ok || got < tt.least-2*time.Second || got > tt.most {
-			t.Errorf("%s: the server keeps it for %v (%v), want %v to %v", name, got, ok, tt.least, tt.most)
+			t.Errorf("%s: TTL is %v (exists: %v), want %v to %v", name, got, ok, tt.least, tt.most)
 		}
 	}
 }
 
-// TestEveryKeyExpires: after whatever was done to it a key has a time to live, or is gone.
+// TestEveryKeyExpires checks that after every operation a key has a TTL or does not exist.
 func TestEveryKeyExpires(t *testing.T) {
 	server := memcachetest.Start(t)
 	s := openStore(t, memcachestore.Config{Addrs: []string{server.Addr}})
@@ -64,9 +64,9 @@ func TestEveryKeyExpires(t *testing.T) {
 		t.Helper()
 		switch d, ok := timeToLive(t, server, name); {
 		case ok != there:
-			t.Errorf("after %s: there is %v, want %v", what, ok, there)
+			t.Errorf("after %s: exists is %v, want %v", what, ok, there)
 		case ok && d <= 0:
-			t.Errorf("after %s: it is kept for %v", what, d)
+			t.Errorf("after %s: TTL is %v", what, d)
 		}
 	}
 	d := apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 1})[0]
@@ -86,11 +86,11 @@ func TestEveryKeyExpires(t *testing.T) {
 	}
 	check("a reset, which leaves the ID", true)
 	if d, _ := timeToLive(t, server, name); d > 70*time.Second {
-		t.Errorf("an ID is kept for %v", d)
+		t.Errorf("TTL of an ID is %v", d)
 	}
 }
 
-// TestStoredKeys: the server sees digests only, whatever the keys are.
+// TestStoredKeys checks that the server receives only digests, for any keys.
 func TestStoredKeys(t *testing.T) {
 	server := memcachetest.Start(t)
 	s := openStore(t, memcachestore.Config{Addrs: []string{server.Addr}, KeyPrefix: strings.Repeat("p", 200)})
@@ -111,11 +111,11 @@ func TestStoredKeys(t *testing.T) {
 		names[name] = true
 	}
 	if stats := server.Stats(""); len(names) != len(keys) || stats["curr_items"] != fmt.Sprint(len(keys)) {
-		t.Errorf("%d keys have %d names and are %s items", len(keys), len(names), stats["curr_items"])
+		t.Errorf("%d keys have %d names and %s items", len(keys), len(names), stats["curr_items"])
 	}
 }
 
-// TestBytesPerKey states the memory that a key takes at the server: the chunk it is stored in.
+// TestBytesPerKey checks the memory that a key takes at the server: the chunk in which it is stored.
 func TestBytesPerKey(t *testing.T) {
 	for name, tt := range map[string]struct {
 		limit sluice.Limit

@@ -28,7 +28,7 @@ func TestClockNeverGoesBack(t *testing.T) {
 		if moved := step(4*time.Second, c.base.Add(time.Hour)); moved < int64(time.Hour/time.Microsecond)-4_000_000 {
 			t.Errorf("the wall clock went an hour forward, the clock %d µs", moved)
 		}
-		// Set back by two hours: the clock goes on as if nothing had happened, so that nobody is locked out.
+		// Set back by two hours: the clock continues, so that no key is locked out.
 		if moved := step(6*time.Second, c.base.Add(-time.Hour)); moved != 2_000_000 {
 			t.Errorf("the wall clock went back, the clock moved by %d µs in 2 s", moved)
 		}

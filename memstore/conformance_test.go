@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, storetest.Harness{Open: open})
 }
 
-// TestOnTheTimeOfDay runs what can be asked of the store on its own clock.
+// TestOnTheTimeOfDay runs the conformance tests that work with the store's own clock.
 func TestOnTheTimeOfDay(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		Open: func(testing.TB, *storetest.Clock) sluice.Store { return memstore.New() },
@@ -27,8 +27,8 @@ func TestOnTheTimeOfDay(t *testing.T) {
 	})
 }
 
-// TestBudgetsAgree: with room for its keys, a store's answers do not depend on how much room it has, nor on whether it keeps them;
-// there is room for few.
+// TestBudgetsAgree: if there is room for its keys, the decisions of a store depend neither on its memory limit nor on
+// whether it keeps keys. There is room for few keys.
 func TestBudgetsAgree(t *testing.T) {
 	small := storetest.Harness{Open: func(_ testing.TB, clock *storetest.Clock) sluice.Store {
 		return sluice.Must(memstore.Open(memstore.Config{Now: clock.Now, MaxBytes: 1<<20 + 8<<10, KeepKeys: true}))
@@ -36,9 +36,9 @@ func TestBudgetsAgree(t *testing.T) {
 	storetest.Compare(t, storetest.Harness{Open: open}, small)
 }
 
-// TestPeerDefects are those that only a store in memory can have; the others are in package storetest.
+// TestPeerDefects tests defects that only a store in memory can have; the others are in package storetest.
 func TestPeerDefects(t *testing.T) {
-	const flood = 200_000 // keys, of which a mebibyte holds a fifth
+	const flood = 200_000 // keys, of which 1 MiB holds 20 %
 	ctx := context.Background()
 	store := sluice.Must(memstore.Open(memstore.Config{MaxBytes: 1 << 20}))
 	limiter := sluice.Must(sluice.New(store, "api", sluice.PerHour(5)))
@@ -57,7 +57,7 @@ func TestPeerDefects(t *testing.T) {
 	for i := range flood {
 		sluice.Must(limiter.Allow(ctx, "flood "+strconv.Itoa(i)))
 	}
-	// throttled, Traefik and nginx drop the least recently used key, and with it what it had spent.
+	// throttled, Traefik and nginx evict the least recently used key, and with it its usage.
 	t.Run("flood_evicts_the_limited_key", func(t *testing.T) {
 		if n := spent("victim"); n != 0 {
 			t.Errorf("after %d other keys the limited one was admitted %d times", flood, n)
@@ -69,10 +69,10 @@ func TestPeerDefects(t *testing.T) {
 	// tollbooth keeps a key for ten years, and caddy's ring buffers took 4.8 GB.
 	t.Run("memory_without_bound", func(t *testing.T) {
 		if n := store.UsedBytes(); n > 1<<20 {
-			t.Errorf("%d bytes of a budget of %d", n, 1<<20)
+			t.Errorf("%d bytes, the limit is %d", n, 1<<20)
 		}
 	})
-	// What does not fit may be denied too early, and is never allowed too much.
+	// Keys without room may be denied too early, and are never allowed too much.
 	t.Run("overflow_grants_too_much", func(t *testing.T) {
 		for i := range 1000 {
 			key := "late " + strconv.Itoa(i)

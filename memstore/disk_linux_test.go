@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// On a disk that is full or read-only the last snapshot stays.
+// On a full or read-only disk the last snapshot stays.
 func TestSnapshotDisk(t *testing.T) {
 	disk := disktest.Small(t, 4<<20)
 	if disk == "" {

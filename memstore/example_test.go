@@ -21,7 +21,7 @@ func ExampleNew() {
 	// Output: 2 keys, true
 }
 
-// What was spent outlives a restart.
+// Usage survives a restart.
 func ExampleOpen() {
 	dir, err := os.MkdirTemp("", "memstore")
 	if err != nil {
@@ -43,8 +43,8 @@ func ExampleOpen() {
 	// Output: 70
 }
 
-// A test moves the clock by itself. For code that waits or has timers, testing/synctest is better: the store follows its
-// clock too.
+// A test can set the clock itself. For code that waits or has timers use testing/synctest, whose clock the store
+// follows, too.
 func ExampleConfig_now() {
 	now := time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
 	store := sluice.Must(memstore.Open(memstore.Config{Now: func() time.Time { return now }}))

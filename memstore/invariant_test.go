@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// checkBucket fails unless every interval [s, t] admitted at most limit + limit*(t-s)/window: invariant I4. With
-// c(t) what was admitted up to t, that is c(t) - r*t less the least c(s) - r*s before, which one pass can follow.
+// checkBucket fails unless every interval [s, t] admitted at most limit + limit*(t-s)/window: invariant I4. If c(t) is
+// the total admitted up to t, that is c(t) - r*t minus the minimum of c(s) - r*s before, which one pass can compute.
 func checkBucket(t *testing.T, admitted map[int64]int64, limit, window int64) {
 	t.Helper()
 	times := slices.Sorted(maps.Keys(admitted))

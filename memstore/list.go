@@ -21,14 +21,14 @@ import (
 
 var _ sluice.BucketLister = (*Store)(nil)
 
-// List returns a page of the stored buckets, if [Config].KeepKeys is set, in no particular order. It lists all buckets except
-// those whose keys found no room and those that were loaded from a snapshot.
+// List returns a page of the stored buckets, if [Config].KeepKeys is set, in no particular order. It lists all buckets
+// except those for whose keys there was no room and those that were loaded from a snapshot.
 func (s *Store) List(ctx context.Context, q sluice.ListOptions) (sluice.BucketPage, error) {
 	if err := ctx.Err(); err != nil {
 		return sluice.BucketPage{}, err
 	}
 	if s.keys == nil {
-		return sluice.BucketPage{}, fmt.Errorf("memstore: list: %w: keys are not kept: set Config.KeepKeys", errors.ErrUnsupported)
+		return sluice.BucketPage{}, fmt.Errorf("memstore: list: %w: store does not keep keys: set Config.KeepKeys", errors.ErrUnsupported)
 	}
 	if err := private.CheckListOptions(&q); err != nil {
 		return sluice.BucketPage{}, fmt.Errorf("memstore: %w", err)
@@ -64,10 +64,10 @@ func (s *Store) List(ctx context.Context, q sluice.ListOptions) (sluice.BucketPa
 	return page, nil
 }
 
-// maxVisits is how many kept keys a page looks at.
+// maxVisits is the maximum number of kept keys that a page visits.
 const maxVisits = 10_000
 
-// readPageToken returns where a page begins: the part of the keys, and how many of it are left; -1 means all.
+// readPageToken returns where a page starts: the part of the keys, and how many of it are left; -1 means all.
 func readPageToken(text string) (part, end int, err error) {
 	if text == "" {
 		return 0, -1, nil
@@ -76,12 +76,12 @@ func readPageToken(text string) (part, end int, err error) {
 	part, err1 := strconv.Atoi(before)
 	end, err2 := strconv.Atoi(after)
 	if err1 != nil || err2 != nil || part < 0 || part >= keyParts || end < -1 {
-		return 0, 0, fmt.Errorf("memstore: list: %w: PageToken is not NextPageToken of a page: leave it empty to begin", sluice.ErrInvalid)
+		return 0, 0, fmt.Errorf("memstore: list: %w: PageToken is not the NextPageToken of a page: leave it empty for the first page", sluice.ErrInvalid)
 	}
 	return part, end, nil
 }
 
-// appendBucket appends what is stored under a key, unless it has worn off.
+// appendBucket appends the entry of a key, unless it has expired.
 func (s *Store) appendBucket(to []sluice.BucketInfo, rule *sluice.Rule, k *keptKey, now int64) []sluice.BucketInfo {
 	left := s.keys.expiresAt(k, now) - now
 	if left <= 0 {
@@ -99,16 +99,16 @@ func (s *Store) appendBucket(to []sluice.BucketInfo, rule *sluice.Rule, k *keptK
 
 const (
 	keyParts = 16
-	// keptBytes is about what a kept key takes beside its own bytes: its entry, its place in the index, and what allocations
-	// round up.
+	// keptBytes is about the memory of a kept key in addition to its own bytes: its entry, its place in the index, and
+	// the rounding of allocations.
 	keptBytes = 144
-	// maxProbes is how many keys a new one that finds no room looks at, to take the place of those that have worn off.
+	// maxProbes is the number of keys that a new key without room visits, to replace expired ones.
 	maxProbes = 16
 )
 
-// keys are the keys of buckets and blocks in a table, which has hashes alone. A key is noted when its state is inserted, which
-// is rare: decisions about a key that has a state do not come here. It goes when its state has worn off, and the slot with it,
-// so that the next decision about it is an insertion again.
+// keys are the keys of buckets and blocks in a table, which contains only hashes. A key is added when its state is
+// inserted, which is rare: decisions about a key with a state do not use keys. It is removed together with the slot of
+// its expired state, so that the next decision about it inserts it again.
 type keys struct {
 	table *table.Table
 	seed  maphash.Seed
@@ -116,22 +116,22 @@ type keys struct {
 }
 
 type keysPart struct {
-	mu       sync.Mutex // guards the fields below; comes before those of the table
+	mu       sync.Mutex // guards the fields below; acquired before the locks of the table
 	maxBytes int64
 	bytes    int64
 	kept     []keptKey
-	index    map[keyID]int // in kept
+	index    map[keyID]int // index in kept
 }
 
 type keptKey struct {
 	keyID
-	params *step.Params // nil: a block
+	params *step.Params // nil for a block
 }
 
 type keyID struct {
 	rule     group.RuleID
 	key      string
-	identity uint64 // of the limit; 0: a block
+	identity uint64 // of the limit; 0 for a block
 }
 
 func newKeys(t *table.Table, maxBytes int64) *keys {
@@ -152,7 +152,7 @@ func (ks *keys) usedBytes() (n int64) {
 	return n
 }
 
-// add notes a key whose state was inserted, or may have been. A block has no params.
+// add adds a key whose state was, or may have been, inserted. A block has no params.
 func (ks *keys) add(rule group.RuleID, key string, params *step.Params, now int64) {
 	k := keptKey{keyID{rule: rule, key: key}, params}
 	if params != nil {
@@ -166,20 +166,20 @@ func (ks *keys) add(rule group.RuleID, key string, params *step.Params, now int6
 	}
 	need := keptBytes + int64(len(key))
 	for n := 0; n < maxProbes && len(p.kept) > 0 && p.bytes+need > p.maxBytes; n++ {
-		if i := rand.IntN(len(p.kept)); ks.isFree(&p.kept[i], now) { // any: keys that stay for long stand together
+		if i := rand.IntN(len(p.kept)); ks.isFree(&p.kept[i], now) { // at random, because keys that live long are adjacent
 			p.remove(i)
 		}
 	}
 	if p.bytes+need > p.maxBytes {
 		return
 	}
-	k.key = strings.Clone(key) // it may be a part of something large
+	k.key = strings.Clone(key) // it may be a substring of a large string
 	p.bytes += need
 	p.index[k.keyID] = len(p.kept)
 	p.kept = append(p.kept, k)
 }
 
-// remove has the last key take the place of another. List goes from the last to the first, so that it misses none of them.
+// remove replaces a key with the last one. List goes from the last to the first, so that it misses none of them.
 func (p *keysPart) remove(i int) {
 	p.bytes -= keptBytes + int64(len(p.kept[i].key))
 	delete(p.index, p.kept[i].keyID)
@@ -192,7 +192,7 @@ func (p *keysPart) remove(i int) {
 	p.kept = p.kept[:last]
 }
 
-// expiresAt is when the key has worn off; 0 if nothing is stored under it.
+// expiresAt returns the time at which the key's state expires; 0 if there is none.
 func (ks *keys) expiresAt(k *keptKey, now int64) int64 {
 	h := ks.table.Hash(k.rule, k.key)
 	if k.params == nil {
@@ -201,7 +201,7 @@ func (ks *keys) expiresAt(k *keptKey, now int64) int64 {
 	return ks.table.ExpiresAt(h, k.params)
 }
 
-// isFree reports whether nothing is stored under the key, and sees to it that the next state is inserted.
+// isFree reports whether the key has no state, and makes sure that its next state is inserted.
 func (ks *keys) isFree(k *keptKey, now int64) bool {
 	h := ks.table.Hash(k.rule, k.key)
 	if k.params == nil {
@@ -210,7 +210,7 @@ func (ks *keys) isFree(k *keptKey, now int64) bool {
 	return ks.table.Free(h, k.params, now)
 }
 
-// page copies keys before a place, the last first; -1 means all. It returns how many are left before them.
+// page copies n keys before the index end, the last first; -1 means all. It returns how many are left before them.
 func (p *keysPart) page(end, n int) (some []keptKey, left int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -46,8 +46,8 @@ func listRules() (rules []*sluice.Rule) {
 	return rules
 }
 
-// What is listed is what a peek finds: a bucket is there exactly if its state differs from that of a key never seen, whatever
-// was taken, given back, reset, blocked, or has worn off.
+// List returns exactly the buckets that a peek finds to be in use, after any takes, refunds, resets, blocks and
+// expiries.
 func TestListEqualsPeek(t *testing.T) {
 	rules := listRules()
 	for seed := range uint64(3) {
@@ -119,7 +119,7 @@ func TestListEqualsPeek(t *testing.T) {
 					t.Fatalf("%+v", b)
 				case b.Blocked:
 					got = append(got, id+" blocked")
-				case !blocked[id].After(now): // a peek says nothing of a bucket that is blocked
+				case !blocked[id].After(now): // a peek does not show the bucket of a blocked key
 					got = append(got, id)
 				}
 			}
@@ -136,8 +136,8 @@ func TestListEqualsPeek(t *testing.T) {
 	}
 }
 
-// Many keys of an hour and a flood of keys of a second: those of the hour that found room stay, those of the second make room
-// for each other when they have worn off, and the store stays within its memory limit.
+// Many keys with a window of an hour and a flood of keys with a window of a second: keys of the hour that found room
+// stay, keys of the second replace each other when they have expired, and the store stays within its memory limit.
 func TestListRoom(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	const budget = 2 << 20
@@ -159,7 +159,7 @@ func TestListRoom(t *testing.T) {
 			t.Fatalf("%d bytes of %d", used, budget)
 		}
 	}
-	for i := range 50 { // whose slots are there no more
+	for i := range 50 { // whose slots no longer exist
 		take(second, fmt.Sprint("flood-", i))
 	}
 	take(second, "the last")
@@ -177,7 +177,7 @@ func TestListRoom(t *testing.T) {
 	}
 }
 
-// Keys that are there from the first page to the last are on one of them, whatever comes and goes meanwhile.
+// Keys that exist from the first page to the last are on one of the pages, whatever other keys are added or removed.
 func TestListMissesNone(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	var mu sync.Mutex
@@ -230,7 +230,7 @@ func TestListMissesNone(t *testing.T) {
 	wait.Wait()
 }
 
-// A store that keeps no keys says how to have them kept, and a token that is none is refused.
+// The error of a store without keys says how to keep them, and an invalid token is rejected.
 func TestListErrors(t *testing.T) {
 	if _, err := memstore.New().List(t.Context(), sluice.ListOptions{}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("%v", err)

@@ -18,14 +18,14 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// The tests here make so many decisions, or look so closely at memory, that the race detector would spoil them.
-// TestHeavy builds this package's tests without it and runs those.
+// The race detector would distort these tests, which make many decisions or measure memory. TestHeavy builds this
+// package's tests without it and runs them.
 
 const heavy = "SLUICE_HEAVY"
 
 func TestHeavy(t *testing.T) {
 	if os.Getenv(heavy) != "" {
-		return // this is the process that TestHeavy started
+		return // in the process that TestHeavy started
 	}
 	binary := filepath.Join(t.TempDir(), "memstore.test")
 	build := exec.Command("go", "test", "-c", "-o", binary, ".")
@@ -45,7 +45,7 @@ func TestHeavy(t *testing.T) {
 	}
 }
 
-// resident is the process' resident memory in bytes.
+// resident returns the process' resident memory in bytes.
 func resident(t *testing.T) int64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/statm")
@@ -59,19 +59,19 @@ func resident(t *testing.T) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// A flood of more keys than there is room for neither exhausts memory nor resets anybody's limit.
+// A flood of more keys than there is room for neither exhausts memory nor resets the limit of any key.
 func TestFlood(t *testing.T) {
 	if os.Getenv(heavy) == "" {
 		return // TestHeavy runs it
 	}
 	if runtime.GOOS != "linux" {
-		t.Log("resident memory is read the Linux way")
+		t.Log("resident memory is read from /proc, on Linux only")
 		return
 	}
 	const budget, protected = 64 << 20, 400
 	keys := protected * 10_000
 	if os.Getenv("SLUICE_SOAK") != "" {
-		keys = 10_000_000 // as docs/stores.md has it
+		keys = 10_000_000 // as in docs/stores.md
 	}
 	store, err := memstore.Open(memstore.Config{MaxBytes: budget})
 	if err != nil {
@@ -115,29 +115,29 @@ func TestFlood(t *testing.T) {
 			extra++
 		}
 	}
-	due := int(took / (12 * time.Minute)) // a limit of 5 an hour drips once in 12 minutes
+	due := int(took / (12 * time.Minute)) // a limit of 5 per hour is replenished once in 12 minutes
 	if extra > due*protected {
 		t.Errorf("%d extra admissions on protected keys", extra)
 	}
 	if most > budget+budget/10 {
-		t.Errorf("resident memory grew by %d MiB on a budget of %d", most>>20, budget>>20)
+		t.Errorf("resident memory grew by %d MiB with a limit of %d MiB", most>>20, budget>>20)
 	}
 	if live := store.Len(); allowed < live || live < budget/32 {
 		t.Errorf("%d of the flood's first requests were allowed, %d keys are live: want at least %d", allowed, live, budget/32)
 	}
-	t.Logf("%d keys: resident memory grew by %.1f MiB on a budget of %d MiB; store says %.1f MiB, %d keys live; %d extra admissions on %d protected keys",
+	t.Logf("%d keys: resident memory grew by %.1f MiB with a limit of %d MiB; store says %.1f MiB, %d keys live; %d extra admissions on %d protected keys",
 		keys, float64(most)/(1<<20), budget>>20, float64(store.UsedBytes())/(1<<20), store.Len(), extra, protected)
 	t.Logf("the first %d newcomers are allowed, of the others %.1f %% are denied", full, 100*float64(denied)/float64(keys-full))
 }
 
-// A flood of keys with wide states stays within the budget too, in a process that leaves garbage as any does: with what
-// the collector would let grow beside it, were the states on its heap.
+// A flood of keys with wide states stays within the memory limit, too, in a process that produces garbage, for which
+// the collector would let the heap grow if the states were on it.
 func TestFloodOfLogs(t *testing.T) {
 	if os.Getenv(heavy) == "" {
 		return // TestHeavy runs it
 	}
 	if runtime.GOOS != "linux" {
-		t.Log("resident memory is read the Linux way")
+		t.Log("resident memory is read from /proc, on Linux only")
 		return
 	}
 	const budget, decisions = 64 << 20, 2_500_000
@@ -150,7 +150,7 @@ func TestFloodOfLogs(t *testing.T) {
 	before, most := resident(t), int64(0)
 	allowed := 0
 	for i := range decisions {
-		// Some come often, so that logs of all sizes are given out and outgrown, and then there are always new ones.
+		// Some keys are frequent, so that logs of all sizes are allocated and outgrown, and there are always new ones.
 		n := i
 		if i%4 > 0 {
 			n = i % (i/32 + 1)
@@ -167,17 +167,17 @@ func TestFloodOfLogs(t *testing.T) {
 			most = max(most, resident(t)-before)
 		}
 	}
-	t.Logf("%d decisions on logs, %d allowed: resident memory grew by %.1f MiB on a budget of %d MiB; store says %.1f MiB, %d keys live",
+	t.Logf("%d decisions on logs, %d allowed: resident memory grew by %.1f MiB with a limit of %d MiB; store says %.1f MiB, %d keys live",
 		decisions, allowed, float64(most)/(1<<20), budget>>20, float64(store.UsedBytes())/(1<<20), store.Len())
 	if most > budget+budget/10 {
-		t.Errorf("resident memory grew by %d MiB on a budget of %d", most>>20, budget>>20)
+		t.Errorf("resident memory grew by %d MiB with a limit of %d MiB", most>>20, budget>>20)
 	}
 	if store.UsedBytes() < budget*9/10 {
-		t.Errorf("only %d MiB of %d were used: the flood tests nothing", store.UsedBytes()>>20, budget>>20)
+		t.Errorf("only %d MiB of %d were used: too little for the test", store.UsedBytes()>>20, budget>>20)
 	}
 }
 
-// oddClock is stale by up to a second at every other look, and jumps an hour either way now and then.
+// oddClock is stale by up to a second at every other read, and sometimes jumps an hour in either direction.
 type oddClock struct {
 	now  atomic.Int64 // microseconds
 	look atomic.Uint64
@@ -198,7 +198,7 @@ func (c *oddClock) Now() time.Time {
 	return time.UnixMicro(now)
 }
 
-// Stale clocks, clocks that jump an hour either way, and 64 goroutines on one key never admit more than the
+// Stale clocks, clocks that jump an hour in either direction, and 64 goroutines on one key never admit more than the
 // algorithm's invariant allows.
 func TestOddClocksAndCrowds(t *testing.T) {
 	if os.Getenv(heavy) == "" {
@@ -236,8 +236,8 @@ func TestOddClocksAndCrowds(t *testing.T) {
 	}
 }
 
-// crowd makes decisions from 64 goroutines and counts the admitted by the time that they count from: the moment, or
-// for windows the end of the window.
+// crowd makes decisions from 64 goroutines and counts the allowed ones by the time from which they count: the instant,
+// or for windows the end of the window.
 func crowd(t *testing.T, l *sluice.Limiter, a sluice.Algorithm, decisions int) map[int64]int64 {
 	const goroutines = 64
 	var mu sync.Mutex
@@ -263,7 +263,7 @@ func crowd(t *testing.T, l *sluice.Limiter, a sluice.Algorithm, decisions int) m
 				switch a {
 				case sluice.FixedWindow:
 					own[d.Receipt+d.ResetAfter.Microseconds()] += cost
-				case sluice.SlidingWindowCounter: // as if never used from the end of the window after
+				case sluice.SlidingWindowCounter: // fully reset at the end of the next window
 					own[d.Receipt+d.ResetAfter.Microseconds()-100_000] += cost
 				default:
 					own[d.Receipt] += cost

@@ -1,25 +1,25 @@
-// Package memstore keeps a limiter's counts in this process: Sluice's embedded default.
+// Package memstore keeps buckets in the memory of this process: Sluice's embedded default.
 //
 //	limiter, err := sluice.New(memstore.New(), "api", sluice.PerMinute(100))
 //
-// A decision takes well under a microsecond, allocates nothing, and is exact under any number of goroutines. Nothing
-// runs in the background and nothing needs closing.
+// A decision takes well under a microsecond, allocates nothing, and is exact under any number of goroutines. The store
+// has no background goroutines and need not be closed.
 //
 // # Memory
 //
-// A key takes about 29 bytes. A sliding log takes 8 more for each request in its window, a concurrency limit 8 for each permit,
-// and sub-windows take about 88 in all. A state that has worn off is room for the next key. The store never uses more than its budget: when live
-// keys fill it, further keys are counted together in a sketch of fixed size, which may deny too early and never allows
-// too much. A flood of made-up keys can so neither exhaust memory nor reset anybody's limit.
+// A key takes about 29 bytes. A sliding log takes 8 more per request in its window, a concurrency limit 8 per permit,
+// and sub-windows about 88 in total. An expired bucket makes room for the next key. The store never exceeds its memory
+// limit: when live keys fill it, further keys are counted together in a sketch of fixed size, which may deny too early
+// and never allows too much. So a flood of random keys can neither exhaust memory nor reset the limit of other keys.
 //
-// Keys themselves are not kept, only a keyed hash of them, unless Config.KeepKeys is set. That two of ten million live keys are taken for one has a
-// probability below 1e-9.
+// The store keeps only keyed hashes of keys, unless Config.KeepKeys is set. The probability that any two of ten million
+// live keys are confused is below 1e-9.
 //
 // # Time
 //
-// The store has its own clock: the process' monotonic clock, set by the wall clock at the start and moved forward
-// with it, never back. A wall clock that is set back is not followed until it has caught up, so that no key is locked
-// out for longer than its limit says; windows then end late by as much.
+// The store has its own clock: the process' monotonic clock, set by the wall clock at the start and moved forward with
+// it, never back. If the wall clock is set back, the store clock continues until the wall clock has caught up, so that
+// no key is locked out for longer than its limit requires; windows then end late by as much.
 package memstore
 
 import (
@@ -37,18 +37,18 @@ import (
 	"github.com/sluiceproject/sluice/internal/table"
 )
 
-// Config is how a store is made. The zero Config works.
+// Config configures a store. The zero Config is valid.
 type Config struct {
-	// MaxBytes is the most memory the store may use, at least 1 MiB. Default 256 MiB. It is taken as needed.
+	// MaxBytes is the memory limit, at least 1 MiB. Default 256 MiB. Memory is allocated as needed.
 	MaxBytes int64
-	// SnapshotFile is a file that Open reads, if it is there, and SaveSnapshot writes, so that long quotas survive a restart. Its directory
-	// must exist and be writable.
+	// SnapshotFile is a file that Open reads, if it exists, and SaveSnapshot writes, so that long quotas survive a
+	// restart. Its directory must exist and be writable.
 	SnapshotFile string
-	// KeepKeys has the store keep keys as well as hashes of them, so that List can tell which there are. Keys take an eighth of
-	// MaxBytes, and leave 1 MiB for the counts: with the default there is room for 200,000 keys of 20 bytes. Keys beyond that
-	// are counted as ever and not listed.
+	// KeepKeys makes the store keep keys in addition to their hashes, so that List can return them. Keys use 1/8 of
+	// MaxBytes, or less if less than 1 MiB would be left for the counts: by default there is room for 200,000 keys of
+	// 20 bytes. Further keys are counted as usual and not listed.
 	KeepKeys bool
-	// Now replaces the clock. It is for tests: it may run backwards.
+	// Now replaces the clock in tests. It may run backwards.
 	Now func() time.Time
 }
 
@@ -58,7 +58,7 @@ type Store struct {
 	clock        clock
 	now          func() time.Time
 	snapshotFile string
-	keys         *keys // nil: not kept
+	keys         *keys // nil unless KeepKeys is set
 }
 
 var (
@@ -66,15 +66,15 @@ var (
 	_ sluice.StoreAdmin = (*Store)(nil)
 )
 
-// New returns an empty store with the default budget.
+// New returns an empty store with the default memory limit.
 func New() *Store {
 	s := &Store{table: table.New(table.Config{})}
 	s.clock.start()
 	return s
 }
 
-// Open returns a store as configured, with the snapshot's states if there is a snapshot that was saved before now. If the clock
-// was set back since, by at most 24 hours, the store's clock continues from the time of saving; beyond that the store is empty.
+// Open returns a store with the buckets of the snapshot file, if it exists. If the clock was set back by at most 24 h
+// since the snapshot was saved, the store clock continues from the time of saving; if by more, the store is empty.
 func Open(c Config) (*Store, error) {
 	if c.MaxBytes != 0 && c.MaxBytes < table.MinBytes {
 		return nil, fmt.Errorf("memstore: MaxBytes is %d: use at least %d (1 MiB), or 0 for the default of 256 MiB", c.MaxBytes, table.MinBytes)
@@ -82,7 +82,7 @@ func Open(c Config) (*Store, error) {
 	s := &Store{now: c.Now, snapshotFile: c.SnapshotFile}
 	s.clock.start()
 	if c.Now != nil {
-		s.clock.check.Store(0) // never in line
+		s.clock.check.Store(0) // always use micros
 	}
 	var err error
 	budget := cmp.Or(c.MaxBytes, table.DefaultBytes)
@@ -116,10 +116,10 @@ func init() {
 	})
 }
 
-// fast is the store's shortcut.
+// fast is the store's fast path.
 type fast struct{ *Store }
 
-// TakeFast applies one plain take.
+// TakeFast applies one take that has only a cost.
 func (s fast) TakeFast(ctx context.Context, r *group.Rule, p *step.Params, key string, cost int64) (private.FastAnswer, error) {
 	if p.Queue || cost <= 0 || cost > p.Limit() || r.ChargeDenied {
 		return private.FastAnswer{}, nil
@@ -127,8 +127,8 @@ func (s fast) TakeFast(ctx context.Context, r *group.Rule, p *step.Params, key s
 	if err := ctx.Err(); err != nil {
 		return private.FastAnswer{}, err
 	}
-	h := s.table.Locate(r.ID, key, p) // the slot is on its way while the clock is read
-	// The clock, in line.
+	h := s.table.Locate(r.ID, key, p) // the slot is being loaded while the clock is read
+	// clock.micros, inlined.
 	since := time.Since(s.clock.base).Microseconds()
 	now := s.clock.offset.Load() + since
 	if since >= s.clock.check.Load() {
@@ -138,14 +138,14 @@ func (s fast) TakeFast(ctx context.Context, r *group.Rule, p *step.Params, key s
 	fresh, retry, remaining := s.table.Fast(h, p, now, cost)
 	if retry == step.Undecided {
 		a := s.table.Take(h, p, now, step.Request{Cost: cost, Known: r.Known(&s.table.Rules).With(p)})
-		if a.Blocked { // which charged nothing, and does not fit a FastAnswer
+		if a.Blocked { // charged nothing, and does not fit into a FastAnswer
 			return private.FastAnswer{}, nil
 		}
 		fresh, retry, remaining = now+a.ResetAfter, a.RetryAfter, a.Remaining
 		if s.keys != nil {
 			s.keys.add(r.ID, key, p, now)
 		}
-		at = a.At // a log that has seen a later clock counts from then
+		at = a.At // a log that has seen a later clock counts from that time
 	}
 	return private.FastAnswer{
 		At: at, Remaining: remaining,
@@ -154,7 +154,7 @@ func (s fast) TakeFast(ctx context.Context, r *group.Rule, p *step.Params, key s
 	}, nil
 }
 
-// onStack is how many takes of one call are handled without an allocation.
+// onStack is the maximum number of takes of one call that are handled without an allocation.
 const onStack = 8
 
 // Apply applies the takes, all or nothing; see [sluice.Store].
@@ -190,7 +190,7 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	return nil
 }
 
-// applyFast applies takes that ask for nothing special, and reports whether it did.
+// applyFast applies takes without unusual options, and reports whether it did.
 func (s *Store) applyFast(takes []sluice.Take, out []sluice.Decision) bool {
 	var plain [table.MaxBatch]table.FastTake
 	for i := range takes {
@@ -222,7 +222,7 @@ func (s *Store) applyFast(takes []sluice.Take, out []sluice.Decision) bool {
 	return true
 }
 
-// Reset forgets what was spent of a bucket, and lifts a block.
+// Reset deletes the usage of a bucket and lifts its block.
 func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
 	if err := checked(ctx, &b); err != nil {
 		return err
@@ -246,7 +246,7 @@ func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) err
 	return nil
 }
 
-// Blocked returns how much longer a block of the bucket lasts, 0 if there is none.
+// Blocked returns how much longer the bucket is blocked, or 0 if it is not blocked.
 func (s *Store) Blocked(ctx context.Context, b sluice.Bucket) (time.Duration, error) {
 	if err := checked(ctx, &b); err != nil {
 		return 0, err
@@ -267,7 +267,7 @@ func checked(ctx context.Context, b *sluice.Bucket) error {
 // their memory is freed when the usage would have expired. It visits all keys.
 func (s *Store) Len() int { return s.table.Len(s.micros()) }
 
-// UsedBytes is how much memory the store uses.
+// UsedBytes returns the memory that the store uses.
 func (s *Store) UsedBytes() int64 {
 	n := s.table.Bytes()
 	if s.keys != nil {
@@ -276,11 +276,11 @@ func (s *Store) UsedBytes() int64 {
 	return n
 }
 
-// clock is the wall clock, but never goes back.
+// clock follows the wall clock, but never goes back.
 type clock struct {
 	base   time.Time
-	offset atomic.Int64 // microseconds since the epoch at base; only ever grows
-	check  atomic.Int64 // microseconds since base at which to look at the wall clock again
+	offset atomic.Int64 // microseconds since the epoch at base; only increases
+	check  atomic.Int64 // microseconds since base at which to read the wall clock again
 }
 
 func (c *clock) start() {
@@ -289,7 +289,7 @@ func (c *clock) start() {
 	c.check.Store(anchorInterval)
 }
 
-// anchorInterval is how often the wall clock is looked at, in microseconds.
+// anchorInterval is how often the wall clock is read, in microseconds.
 const anchorInterval = 1_000_000
 
 func (c *clock) micros() int64 {
@@ -300,13 +300,14 @@ func (c *clock) micros() int64 {
 	return c.offset.Load() + since
 }
 
-// anchor moves the clock forward to the wall clock. It never moves it back: that would hand out time twice.
+// anchor moves the clock forward to the wall clock. It never moves it back, because that would grant the same quota
+// twice.
 func (c *clock) anchor(since int64, wall time.Time) {
 	check := c.check.Load()
 	if since < check || !c.check.CompareAndSwap(check, since+anchorInterval) {
 		return // another goroutine did
 	}
-	// Time has passed since `since` was read; a millisecond of it is not a step of the wall clock.
+	// Time has passed since `since` was read; up to 1 ms is not a step of the wall clock.
 	const tolerance = 1000
 	offset := c.offset.Load()
 	if ahead := wall.UnixMicro() - since - offset; ahead > tolerance {

@@ -52,7 +52,7 @@ func TestDecisionsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// Limited keys stay limited and are forgotten when their time is over.
+// Limited keys stay limited and expire when their time is over.
 func TestForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
@@ -120,7 +120,7 @@ func TestSnapshotSurvivesARestart(t *testing.T) {
 	}
 }
 
-// Saving where nothing can be written leaves the old snapshot and says why.
+// SaveSnapshot returns an error and keeps the old snapshot if the file cannot be written.
 func TestSaveFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "folder")
 	if _, err := memstore.Open(memstore.Config{SnapshotFile: filepath.Join(dir, "snapshot")}); !errors.Is(err, os.ErrNotExist) {
@@ -143,6 +143,6 @@ func TestSaveFails(t *testing.T) {
 		t.Error("save without a file name succeeded")
 	}
 	if _, err := memstore.Open(memstore.Config{MaxBytes: 1000}); err == nil {
-		t.Error("a budget of 1000 bytes was accepted")
+		t.Error("a memory limit of 1000 bytes was accepted")
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 var _ sluice.RuleResetter = (*Store)(nil)
 
-// ResetRules forgets all buckets of the rules at once, in one page, and lifts their blocks. The store keeps neither keys nor
-// rules and so does not know how many there were; their memory is free when they would have worn off.
+// ResetRules resets all buckets of the rules at once, in one page, and lifts their blocks. The store has neither keys
+// nor rules of its buckets and so does not count them; their memory is freed when they would have expired.
 func (s *Store) ResetRules(ctx context.Context, o sluice.ResetOptions) (sluice.ResetPage, error) {
 	if err := ctx.Err(); err != nil {
 		return sluice.ResetPage{}, err
@@ -20,7 +20,7 @@ func (s *Store) ResetRules(ctx context.Context, o sluice.ResetOptions) (sluice.R
 		return sluice.ResetPage{}, fmt.Errorf("memstore: %w", err)
 	}
 	if o.PageToken != "" {
-		return sluice.ResetPage{}, fmt.Errorf("memstore: reset: %w: there is one page: leave PageToken empty", sluice.ErrInvalid)
+		return sluice.ResetPage{}, fmt.Errorf("memstore: reset: %w: memstore has one page: leave PageToken empty", sluice.ErrInvalid)
 	}
 	if !o.DryRun {
 		for _, r := range o.Rules {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// However many keys hold slots and however little memory there is, no key has more in flight than it may, and when the leases
-// have ended all are free.
+// However many keys hold permits and however small the memory limit is, no key exceeds its concurrency limit, and after
+// the TTL all permits are free.
 func TestSlotsInLittleMemory(t *testing.T) {
 	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 	store := sluice.Must(memstore.Open(memstore.Config{MaxBytes: 1 << 20, Now: func() time.Time { return now }}))
@@ -66,7 +66,7 @@ func TestSlotsInLittleMemory(t *testing.T) {
 	now = now.Add(3 * lease)
 	for key := range keys {
 		if d := apply(key, 0, 0); d.Remaining != most {
-			t.Fatalf("%d of key %d are free when all leases have ended", d.Remaining, key)
+			t.Fatalf("%d of key %d are free after the TTL", d.Remaining, key)
 		}
 	}
 }

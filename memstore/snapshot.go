@@ -12,14 +12,14 @@ import (
 	"github.com/sluiceproject/sluice/internal/table"
 )
 
-// SaveSnapshot writes the store's states to the snapshot file. The file is replaced only when the new one is whole and on
-// disk; until then, and if anything goes wrong, the old one stays.
+// SaveSnapshot writes the store's buckets to the snapshot file. It replaces the file only when the new one is complete
+// and on disk; until then, and on an error, the old file stays.
 //
-// Takes go on meanwhile, and may or may not be in the file. The file holds the secret that the
-// store's hashes are keyed with, and is readable by its owner only.
+// Takes during the call may or may not be in the file. The file contains the secret key of the store's hashes and is
+// readable only by its owner.
 func (s *Store) SaveSnapshot() (err error) {
 	if s.snapshotFile == "" {
-		return errors.New("memstore: save: Config.SnapshotFile names no file")
+		return errors.New("memstore: save: Config.SnapshotFile is empty: set it in memstore.Open")
 	}
 	dir := filepath.Dir(s.snapshotFile)
 	f, err := os.CreateTemp(dir, filepath.Base(s.snapshotFile)+".tmp-*")
@@ -48,7 +48,7 @@ func (s *Store) SaveSnapshot() (err error) {
 	return syncDir(dir)
 }
 
-// syncDir makes a rename last. Some systems cannot sync a directory; there the rename lasts when they say so.
+// syncDir makes a rename durable. Some systems cannot sync a directory; there the system decides when it is durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -61,14 +61,14 @@ func syncDir(dir string) error {
 	return nil
 }
 
-// open returns a table from the snapshot, or an empty one if there is none. A file that is there but is not a whole
-// snapshot is an error, and is left as it is.
+// open returns a table from the snapshot, or an empty one if there is none. A file that is not a valid snapshot is an
+// error, and stays unchanged.
 func (s *Store) open(c table.Config) (*table.Table, error) {
 	if s.snapshotFile == "" {
 		return table.New(c), nil
 	}
-	if err := plainfile.CheckReplace(s.snapshotFile); err != nil { // SaveSnapshot would fail, when it is too late
-		return nil, fmt.Errorf("memstore: snapshot: %w: create the directory, or name a file in one that this user can write to", err)
+	if err := plainfile.CheckReplace(s.snapshotFile); err != nil { // otherwise SaveSnapshot would fail later, when it is too late
+		return nil, fmt.Errorf("memstore: snapshot: %w: create the directory, or use a directory that this user can write to", err)
 	}
 	f, err := plainfile.Open(s.snapshotFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,7 +81,7 @@ func (s *Store) open(c table.Config) (*table.Table, error) {
 	now := s.micros()
 	t, err := table.Load(f, c, now)
 	if err != nil {
-		return nil, fmt.Errorf("memstore: snapshot %s: %w; it was left as it is: move it away to start empty", s.snapshotFile, err)
+		return nil, fmt.Errorf("memstore: snapshot %s: %w: the file is unchanged: move it to start empty", s.snapshotFile, err)
 	}
 	switch ahead := t.SavedAt - now; {
 	case ahead > maxAhead:
@@ -92,12 +92,13 @@ func (s *Store) open(c table.Config) (*table.Table, error) {
 	return t, nil
 }
 
-// maxAhead is how far in the future a snapshot may have been saved, in microseconds. Because its keys would be denied until
-// then, the store's clock continues from the time of saving, as it does when the clock is set back while a process runs. Farther
-// ahead the clock was wrong, and a store that continued from there would have the wrong month or year for ever: it starts empty.
+// maxAhead is the maximum time that a snapshot may be ahead of the clock, in microseconds. Its keys would be denied
+// until that time, so the store clock continues from the time of saving, as it does when the clock is set back while a
+// process runs. Beyond maxAhead the clock was wrong, and a store that continued from there would have the wrong month
+// or year forever: it starts empty.
 const maxAhead = int64(24 * time.Hour / time.Microsecond)
 
-// advance sets the store's clock forward by so many microseconds.
+// advance moves the store clock forward by a number of microseconds.
 func (s *Store) advance(by int64) {
 	s.clock.offset.Add(by)
 	if now := s.now; now != nil {

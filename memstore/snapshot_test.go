@@ -13,13 +13,13 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// Two processes that save to one file at the same time leave the snapshot of one of them, whole, and nothing else.
+// Two processes that save to the same file at the same time leave one complete snapshot, and nothing else.
 func TestSnapshotOfTwo(t *testing.T) {
 	directory := t.TempDir()
 	file := filepath.Join(directory, "state")
 	limit := sluice.Per(1000, 24*time.Hour).WithAlgorithm(sluice.FixedWindow)
 	var stores [2]*memstore.Store
-	for n := range stores { // before either saves: who opens later has what the other saved
+	for n := range stores { // before either saves, because a later one would load the snapshot of the other
 		var err error
 		if stores[n], err = memstore.Open(memstore.Config{SnapshotFile: file}); err != nil {
 			t.Fatal(err)
@@ -74,8 +74,8 @@ func TestSnapshotOfTwo(t *testing.T) {
 	}
 }
 
-// A snapshot that was saved while the clock was wrong by years, in either direction, denies no key for longer than the limit's
-// own period.
+// A snapshot that was saved while the clock was wrong by years, in either direction, denies no key for longer than the
+// period of its limit.
 func TestSnapshotOfAnotherTime(t *testing.T) {
 	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 	for _, by := range []time.Duration{-20 * 365 * 24 * time.Hour, -time.Hour, time.Hour, 24 * time.Hour, 20 * 365 * 24 * time.Hour} {
@@ -118,7 +118,7 @@ func TestSnapshotOfAnotherTime(t *testing.T) {
 	}
 }
 
-// A snapshot that cannot be written leaves the one before, and no part of a file.
+// A snapshot that cannot be written leaves the previous one, and no partial file.
 func checkUnwritable(t *testing.T, file string, store *memstore.Store) {
 	t.Helper()
 	before, err := os.ReadFile(file)
@@ -138,7 +138,7 @@ func checkUnwritable(t *testing.T, file string, store *memstore.Store) {
 	}
 }
 
-// A snapshot that the version before saved says what it said then, also when it was saved again in between.
+// A snapshot of the previous version keeps its meaning, also if it is saved again in between.
 func TestSnapshotOfTheVersionBefore(t *testing.T) {
 	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 	was, err := os.ReadFile("testdata/snapshot-1")
@@ -184,13 +184,13 @@ func TestSnapshotOfTheVersionBefore(t *testing.T) {
 			out := make([]sluice.Decision, 1)
 			back := sluice.Take{Rule: rule, Key: "k", Receipt: now.UnixMicro(), Cost: -4, Charged: 4, ChargedOf: 10, Settles: true}
 			if err := store.Apply(background, []sluice.Take{back}, out); err != nil || out[0].Remaining != 10 {
-				t.Errorf("what was reserved is cancelled: %+v, %v", out[0], err)
+				t.Errorf("cancelling the reservation: %+v, %v", out[0], err)
 			}
 		}
 	}
 }
 
-// A process with other numbers knows those of the one before from the snapshot.
+// A process with other numbers reads the previous numbers from the snapshot.
 func TestSnapshotKeepsNumbers(t *testing.T) {
 	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 	file := filepath.Join(t.TempDir(), "state")
@@ -205,7 +205,7 @@ func TestSnapshotKeepsNumbers(t *testing.T) {
 	}{
 		{sluice.PerMinute(10), 4, 6, 24 * time.Second},
 		{sluice.PerDay(10), 0, 6, 9*time.Hour + 36*time.Minute},
-		{sluice.PerSecond(100), 40, 20, 800 * time.Millisecond}, // which another key is not used under
+		{sluice.PerSecond(100), 40, 20, 800 * time.Millisecond}, // no key is used under this limit
 		{sluice.PerMinute(20), 0, 4, 48 * time.Second},
 	} {
 		store := open()

@@ -18,19 +18,21 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// Eight processes share a limit and are offered ten times as much.
+// Eight processes share a limit and are offered ten times the limit.
 const (
 	sharers      = 8
 	offeredTimes = 10
 )
 
-// offered is what one of them was offered, and what it admitted in each window of the server's.
+// offered holds the number of requests offered to one process, and the number admitted per window of the server's
+// clock.
 type offered struct {
 	Asked   int64
 	Windows map[int64]int64
 }
 
-// offer asks for its part of ten times the limit, for a while. How fast the machine is only changes how much that is.
+// offer requests one process's part of ten times the limit for a while. The speed of the machine only changes the
+// number of requests.
 func offer(t *testing.T, store sluice.Store, rule sluice.Rule, d time.Duration) offered {
 	l := sluice.Must(sluice.NewWithRules(store, []*sluice.Rule{sluice.Must(sluice.NewRule(rule))},
 		sluice.WithStoreTimeout(time.Minute), sluice.WithInstances(func() int { return sharers })))
@@ -57,7 +59,7 @@ func offer(t *testing.T, store sluice.Store, rule sluice.Rule, d time.Duration) 
 	return got
 }
 
-// sum adds up what all were offered and admitted.
+// sum adds up the results of all processes.
 func sum(all []offered) offered {
 	total := offered{Windows: make(map[int64]int64)}
 	for _, one := range all {
@@ -71,7 +73,7 @@ func sum(all []offered) offered {
 
 var scriptCalls = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)
 
-// calls is how often the server ran the script.
+// calls returns how often the server ran the script.
 func calls(t *testing.T, server *redistest.Server) int64 {
 	t.Helper()
 	found := scriptCalls.FindStringSubmatch(do(t, server, "INFO", "commandstats"))
@@ -81,8 +83,8 @@ func calls(t *testing.T, server *redistest.Server) int64 {
 	return sluice.Must(strconv.ParseInt(found[1], 10, 64))
 }
 
-// Eight processes, which are this test's own binary, lease: never more than the limit in any window of the server's,
-// and at least fifty decisions for each call.
+// TestLeasesOfEightProcesses starts eight processes of the test binary that use leases. No window of the server's clock
+// may admit more than the limit, and a store call must serve at least 50 decisions on average.
 func TestLeasesOfEightProcesses(t *testing.T) {
 	const limit = 4000
 	rule := sluice.Rule{
@@ -112,7 +114,7 @@ func TestLeasesOfEightProcesses(t *testing.T) {
 	}
 	wait.Wait()
 	total, calls := sum(all), calls(t, server)
-	t.Logf("%d decisions, %d calls, admitted of %d a window: %v", total.Asked, calls, limit, total.Windows)
+	t.Logf("%d decisions, %d calls, admitted per window of %d: %v", total.Asked, calls, limit, total.Windows)
 	full := 0
 	for w, n := range total.Windows {
 		if n > limit {
@@ -126,13 +128,14 @@ func TestLeasesOfEightProcesses(t *testing.T) {
 		t.Errorf("%d of %d windows were used to 98%%", full, len(total.Windows))
 	}
 	if total.Asked < 50*calls {
-		t.Errorf("%d decisions cost %d calls, want at least 50 for each", total.Asked, calls)
+		t.Errorf("%d decisions took %d calls, want at least 50 decisions per call", total.Asked, calls)
 	}
 }
 
-// Eight limiters with stores of their own count for themselves and exchange what they counted: not much more than the
-// limit in a window, and a few calls a second however much is asked for. The bound is tested in virtual time; here the
-// machine decides when the exchange runs, and half a second for it is held to only with SLUICE_SOAK, on a machine with room.
+// TestEventualOfEightStores runs eight limiters, each with its own store, that use local estimates and sync them. A
+// window may admit only a little more than the limit, with a few store calls per second regardless of the load. The
+// exact bound is tested on a virtual clock. Here the machine decides when a sync runs, so a bound of 500 ms for it is
+// checked only with SLUICE_SOAK, on an idle machine.
 func TestEventualOfEightStores(t *testing.T) {
 	const limit = 8000
 	for _, of := range []sluice.Limit{
@@ -167,18 +170,18 @@ func TestEventualOfEightStores(t *testing.T) {
 				}
 			}
 			if admitted < limit {
-				t.Errorf("admitted %d of what was offered to all, want at least the %d of a window", admitted, limit)
+				t.Errorf("admitted %d in total, want at least the %d of one window", admitted, limit)
 			}
 			for w, n := range total.Windows {
 				if of.Algorithm != sluice.TokenBucket && n > most {
 					t.Errorf("window %d admitted %d, want at most %d", w, n, most)
 				}
 			}
-			// Each process' first call, and ten a second.
+			// One first call per process, then 10 syncs per second.
 			if total.Asked < 50*calls {
-				t.Errorf("%d decisions cost %d calls, want at least 50 for each", total.Asked, calls)
+				t.Errorf("%d decisions took %d calls, want at least 50 decisions per call", total.Asked, calls)
 			}
-			// What all have reported when they were closed is what was admitted.
+			// Closing reports all usage, so the reported usage equals the admitted number.
 			if of.Algorithm == sluice.TokenBucket {
 				return
 			}
@@ -187,7 +190,8 @@ func TestEventualOfEightStores(t *testing.T) {
 	}
 }
 
-// reported checks that the server has heard of all that was admitted in the window it is in, if that is one of these.
+// reported checks that the usage at the server equals the number admitted in its current window, if windows contains
+// that.
 func reported(t *testing.T, server *redistest.Server, rule sluice.Rule, windows map[int64]int64) {
 	t.Helper()
 	more := rule.Limit
@@ -197,6 +201,6 @@ func reported(t *testing.T, server *redistest.Server, rule sluice.Rule, windows 
 	})[0]
 	now := out.Receipt / rule.Limit.Window.Microseconds()
 	if n, ok := windows[now]; ok && rule.Limit.Algorithm == sluice.FixedWindow && more.Count-out.Remaining != n {
-		t.Errorf("the server has heard of %d in this window, %d were admitted", more.Count-out.Remaining, n)
+		t.Errorf("the server counts %d in this window, want the %d admitted", more.Count-out.Remaining, n)
 	}
 }

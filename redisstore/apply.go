@@ -17,10 +17,10 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	return storekit.Apply(ctx, "redisstore", engine{s}, takes, out)
 }
 
-// engine is how a limiter asks the store.
+// engine is the store as a [sluice.Limiter] calls it: with compiled operations instead of takes.
 type engine struct{ *Store }
 
-// ApplyOps is Apply, in integers.
+// ApplyOps is Apply for compiled operations.
 func (s engine) ApplyOps(ctx context.Context, ops []group.Op, out []group.Answer) error {
 	if len(ops) == 0 {
 		return ctx.Err()
@@ -31,10 +31,10 @@ func (s engine) ApplyOps(ctx context.Context, ops []group.Op, out []group.Answer
 	return s.applyOps(ctx, ops, out)
 }
 
-// ShardOf is Shard, of an op.
+// ShardOf is Shard for a compiled operation.
 func (s engine) ShardOf(op *group.Op) int { return s.shard(op.Key, op.HashTag) }
 
-// connected is the link to the servers, or why there is none.
+// connected returns the link to the servers, or the error that explains why there is none.
 func (s *Store) connected() (*link, error) {
 	if l := s.link.Load(); l != nil {
 		return l, nil
@@ -42,7 +42,7 @@ func (s *Store) connected() (*link, error) {
 	return nil, s.connectLater()
 }
 
-// applyOps applies ops at servers that are known.
+// applyOps applies ops after the store has been connected, when the kind of the servers is known.
 func (s *Store) applyOps(ctx context.Context, ops []group.Op, out []group.Answer) error {
 	if s.names.tagged && len(ops) > 1 {
 		if groups := s.groupBySlot(ops); len(groups) > 1 {
@@ -52,7 +52,7 @@ func (s *Store) applyOps(ctx context.Context, ops []group.Op, out []group.Answer
 	return s.applyTogether(ctx, ops, out)
 }
 
-// applyTogether applies ops of one slot.
+// applyTogether applies ops that share a hash slot, in one call.
 func (s *Store) applyTogether(ctx context.Context, ops []group.Op, out []group.Answer) error {
 	c, err := newCall(&s.names, s.recorded.Load(), ops)
 	if err != nil {
@@ -71,11 +71,11 @@ func (s *Store) applyTogether(ctx context.Context, ops []group.Op, out []group.A
 	return nil
 }
 
-// runWithDeadline runs a call, and returns when the caller's time is up even if the client does not. It keeps to the time while
-// it has a connection; but a caller for whom it makes one can wait for a second on a server that accepts and says
-// nothing, and whoever comes meanwhile waits with it, whatever their time.
+// runWithDeadline runs a call and returns when ctx ends, even if the client does not return. The client honours
+// deadlines while it has a connection. But while it connects to a server that accepts the connection and sends nothing,
+// a caller can wait for 1 s, and so do callers that arrive later, regardless of their deadlines.
 //
-// A goroutine for each call would cost more than the rest of it. So there is one only while something is wrong.
+// A goroutine per call would cost more than the call itself, so one is started only while the store is unavailable.
 func (s *Store) runWithDeadline(ctx context.Context, c *call) error {
 	if !s.unavailable.Load() {
 		return s.applyTracked(ctx, c)
@@ -97,7 +97,7 @@ func (s *Store) runWithDeadline(ctx context.Context, c *call) error {
 	}
 }
 
-// applyTracked runs a call and notes whether something is wrong.
+// applyTracked runs a call and records whether the store was unavailable.
 func (s *Store) applyTracked(ctx context.Context, c *call) error {
 	err := s.apply(ctx, c)
 	if wrong := errors.Is(err, sluice.ErrUnavailable); wrong != s.unavailable.Load() {
@@ -108,9 +108,9 @@ func (s *Store) applyTracked(ctx context.Context, c *call) error {
 
 // apply runs a call.
 func (s *Store) apply(ctx context.Context, c *call) error {
-	if len(c.ops) > mostTakes {
+	if len(c.ops) > maxTakes {
 		return fmt.Errorf("redisstore: %w: %d takes in one call, at most %d are allowed",
-			sluice.ErrInvalid, len(c.ops), mostTakes)
+			sluice.ErrInvalid, len(c.ops), maxTakes)
 	}
 	s.announce(ctx, c)
 	c.place()
@@ -131,8 +131,9 @@ func (s *Store) apply(ctx context.Context, c *call) error {
 	return nil
 }
 
-// announce makes the numbers known to all processes that a call's states will be written under, unless this process has
-// done so before. What cannot be made known holds nobody up: others then take such a state for one that is all used.
+// announce records, at the server, the limit parameters under which the call will write states, so that other instances
+// can convert these states. Each instance records them once. A failure does not delay the call: other instances then
+// treat such a state as fully used.
 func (s *Store) announce(ctx context.Context, c *call) {
 	for i := range c.ops {
 		o := &c.ops[i]
@@ -142,10 +143,10 @@ func (s *Store) announce(ctx context.Context, c *call) {
 	}
 }
 
-// isRecorded reports whether the server is known to know the take's numbers.
+// isRecorded reports whether the server has a record of the take's limit parameters.
 func (o *op) isRecorded() bool { return o.recorded.Now().Has(o.Params) }
 
-// sendAgain runs the script, and once more for each reason that it may give for having changed nothing.
+// sendAgain runs the script, and runs it again, once for each of the two reasons for which the script changes nothing.
 func (s *Store) sendAgain(ctx context.Context, c *call, around int64) (*reply, error) {
 	stale := false
 	for {
@@ -153,7 +154,7 @@ func (s *Store) sendAgain(ctx context.Context, c *call, around int64) (*reply, e
 		switch {
 		case err != nil:
 			return nil, err
-		case r.verdicts == staleVerdict && !stale: // the server's clock is far from ours; now its time is known
+		case r.verdicts == staleVerdict && !stale: // the server's clock is far from ours; its time is in the reply
 			stale, around = true, r.now
 		case r.verdicts == staleVerdict:
 			return nil, fmt.Errorf("redisstore: %w: the server's clock jumped between two calls", sluice.ErrUnavailable)
@@ -161,7 +162,7 @@ func (s *Store) sendAgain(ctx context.Context, c *call, around int64) (*reply, e
 			s.explain(ctx, c, r.changed)
 			c.tell(&s.registry)
 		case r.verdicts == changedVerdict:
-			return nil, fmt.Errorf("redisstore: %w: the script was told all numbers and asks for more: this is a bug, please report it",
+			return nil, fmt.Errorf("redisstore: %w: the script received all limit parameters and requested more: this is a bug, please report it",
 				sluice.ErrUnavailable)
 		default:
 			return r, nil
@@ -169,7 +170,7 @@ func (s *Store) sendAgain(ctx context.Context, c *call, around int64) (*reply, e
 	}
 }
 
-// send runs the script and reads what it says.
+// send runs the script once and parses its reply.
 func (s *Store) send(ctx context.Context, c *call, around int64) (*reply, error) {
 	var now int64
 	if s.now != nil {
@@ -191,7 +192,7 @@ func (s *Store) send(ctx context.Context, c *call, around int64) (*reply, error)
 	return r, nil
 }
 
-// micro is a time near the script's.
+// micro returns the current time in microseconds, close to the time that the script uses.
 func (s *Store) micro() int64 {
 	if s.now != nil {
 		return min(max(s.now().UnixMicro(), 1), step.MaxTime-3*step.Horizon/2)
@@ -199,8 +200,8 @@ func (s *Store) micro() int64 {
 	return s.wall().UnixMicro()
 }
 
-// Patience is how long a server may still take to reply; see [sluice.Arrivals]. Of a client that is the caller's the
-// connections are not known.
+// Patience returns how long a server may still take to reply; see [sluice.Arrivals]. It returns 0, false if the client
+// is the caller's, because its connections are then unknown.
 func (s *Store) Patience(budget time.Duration) (left time.Duration, own bool) {
 	if l := s.link.Load(); l != nil && l.dialer != nil {
 		return l.dialer.patience(budget)

@@ -10,59 +10,59 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// batcher has callers that would wait anyway share one run of the script. A run costs the server several times what a
-// decision in it does, so that under load it gets through several times as many.
+// batcher combines concurrent calls into one run of the script. A run costs the server several times as much as a
+// decision in it, so that under load batching multiplies the number of decisions per second.
 //
-// A call is sent at once while few are in flight, so that nobody waits for company. Only when the server has several to
-// work on are further ones gathered, and sent together when one of those has been answered, or soon if none is: a server
-// that is far away, or gone, must not cost a caller twice its time. Each stays all or nothing by itself.
+// While fewer than batchThreshold runs are in flight, a call is sent at once. Further calls wait in a batch, which is
+// sent when a run ends, and after maxBatchDelay at the latest: a distant or unavailable server must not double a
+// caller's waiting time. Each call in a batch remains all or nothing by itself.
 type batcher struct {
 	run      func(ctx context.Context, c *call) error
-	disabled bool // never combine: the calls may be for different servers
+	disabled bool // never combine calls, because they may be for different servers
 
 	mu         sync.Mutex // guards the fields below
-	inFlight   int        // runs in flight
+	inFlight   int
 	waiting    []*waiter
-	flushTimer *time.Timer // sends those who wait
-	closed     bool        // nobody is gathered any more
+	flushTimer *time.Timer // sends the waiting calls
+	closed     bool        // no further calls wait for a batch
 
-	running sync.WaitGroup // for runs that no caller makes by itself; added to while mu is held and it is not closed
+	running sync.WaitGroup // runs on goroutines that are no caller's; Add is called with mu held and while not closed
 
-	idle sync.Pool // of waiters whose caller has its answer
+	idle sync.Pool // of *waiter whose caller has the result
 }
 
 const (
-	// batchThreshold is how many runs may be in flight before callers are gathered.
+	// batchThreshold is the number of runs in flight from which on calls are batched.
 	batchThreshold = 4
-	// maxBatchDelay is for how long they are gathered: much longer than a round trip to a server nearby, and much shorter than
-	// the time a decision has.
+	// maxBatchDelay is how long a call waits for a batch: much longer than a round trip to a nearby server, and much
+	// shorter than the store timeout.
 	maxBatchDelay = 2 * time.Millisecond
-	// maxBatchTakes bounds the takes of a gathered run, during which the server does nothing else.
+	// maxBatchTakes is the maximum number of takes in a batch; the server does nothing else while the script runs.
 	maxBatchTakes = 128
-	// maxCallTakes is the most takes that a call may have to share a run.
+	// maxCallTakes is the maximum number of takes of a call that may be batched.
 	maxCallTakes = 16
 )
 
-// waiter is a call that waits for a run.
+// waiter is a call that waits for a batch.
 type waiter struct {
 	call  *call
 	ctx   context.Context
-	done  chan struct{} // has room for the one message it gets
-	taken bool          // by a run; guarded by batcher.mu
-	run   *flight       // that has taken it
+	done  chan struct{} // buffered for the one message that is sent
+	taken bool          // a run includes the call, or the caller has left; guarded by batcher.mu
+	run   *flight       // the run that includes it
 
-	err error // once done
+	err error // set before done
 }
 
-// flight is a run for several callers. It ends when the last of them has given up.
+// flight is a run for several callers. It is cancelled when the last caller has stopped waiting.
 type flight struct {
 	waiters []*waiter
 	ctx     context.Context
 	end     context.CancelFunc
-	callers int // who wait for it; guarded by batcher.mu
+	callers int // that still wait; guarded by batcher.mu
 }
 
-// apply runs the call, alone or with others.
+// apply runs the call, alone or in a batch.
 func (b *batcher) apply(ctx context.Context, c *call) error {
 	if b.disabled || len(c.ops) > maxCallTakes {
 		return b.run(ctx, c)
@@ -102,7 +102,7 @@ func (b *batcher) waiter(ctx context.Context, c *call) *waiter {
 	return w
 }
 
-// leave gives up waiting, unless the answer is there. A call that no run has taken was certainly not charged.
+// leave stops waiting, unless the result is already there. A call that no run includes was certainly not charged.
 func (b *batcher) leave(w *waiter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,13 +117,13 @@ func (b *batcher) leave(w *waiter) error {
 		}
 		return fmt.Errorf("redisstore: %w: %w: the takes may have been charged", sluice.ErrUnavailable, w.ctx.Err())
 	}
-	w.taken = true // and so left out of every run
+	w.taken = true // so that no run includes it
 	return fmt.Errorf("redisstore: %w: %w: the takes were not sent", sluice.ErrUnavailable, w.ctx.Err())
 }
 
-// waitLocked has those who wait sent in a moment, if nothing sends them before.
+// waitLocked starts the timer that sends the waiting calls after maxBatchDelay.
 func (b *batcher) waitLocked() {
-	if b.closed { // who closes it sends them
+	if b.closed { // close sends them
 		return
 	}
 	if b.flushTimer == nil {
@@ -133,7 +133,7 @@ func (b *batcher) waitLocked() {
 	}
 }
 
-// flush sends those who have waited for long enough.
+// flush sends the calls that have waited for maxBatchDelay.
 func (b *batcher) flush() {
 	b.mu.Lock()
 	var next *flight
@@ -150,7 +150,7 @@ func (b *batcher) flush() {
 	}
 }
 
-// onRunDone has those who wait follow a run that has ended.
+// onRunDone starts the next batch. Waiting callers would otherwise wait until maxBatchDelay.
 func (b *batcher) onRunDone() {
 	b.mu.Lock()
 	next := b.takeBatchLocked()
@@ -170,13 +170,13 @@ func (b *batcher) onRunDone() {
 	}
 }
 
-// followAlone is follow on a goroutine that is no caller's.
+// followAlone is runPending on a goroutine that is no caller's.
 func (b *batcher) followAlone(next *flight) {
 	defer b.running.Done()
 	b.runPending(next)
 }
 
-// close has nobody gathered any more, runs the calls of those who wait, and waits for all runs that no caller makes.
+// close stops batching, runs the waiting calls, and waits for the runs that are on no caller's goroutine.
 func (b *batcher) close() {
 	b.mu.Lock()
 	b.closed = true
@@ -194,8 +194,8 @@ func (b *batcher) close() {
 	b.running.Wait()
 }
 
-// runPending runs what has gathered until nothing has. Those who have just got their answers go first: what they ask next
-// is then gathered with the rest, where else the first of them would have a run to itself.
+// runPending runs batches until no call waits. Between two batches it yields to the callers that have just received
+// their results, so that their next calls join the batch. Otherwise the first of them would get a run to itself.
 func (b *batcher) runPending(next *flight) {
 	for next != nil {
 		b.runTogether(next)
@@ -208,7 +208,8 @@ func (b *batcher) runPending(next *flight) {
 	}
 }
 
-// takeBatchLocked takes the waiters for one run: in their order, but plain ones by themselves, which are much quicker so.
+// takeBatchLocked removes the waiters of one run, in their order. Fast calls are not mixed with others, because a run
+// of fast calls alone is much faster.
 func (b *batcher) takeBatchLocked() *flight {
 	var together []*waiter
 	takes, left := 0, b.waiting[:0]
@@ -238,7 +239,7 @@ func (b *batcher) takeBatchLocked() *flight {
 	return f
 }
 
-// runTogether runs the calls as one.
+// runTogether runs the calls of a batch in one run of the script.
 func (b *batcher) runTogether(f *flight) {
 	defer f.end()
 	all := emptyCall(&idleRuns)

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// cpu is how many microseconds of processor time the server has used.
+// cpu returns the CPU time that the server has used, in microseconds.
 func cpu(b *testing.B, server *redistest.Server) (micros float64) {
 	b.Helper()
 	info, err := server.Do("INFO", "cpu")
@@ -33,7 +33,7 @@ func cpu(b *testing.B, server *redistest.Server) (micros float64) {
 	return micros
 }
 
-// BenchmarkDecide measures decisions by callers that come at the same time, with the server's processor time for each.
+// BenchmarkDecide measures decisions of concurrent callers, and the server's CPU time per decision.
 func BenchmarkDecide(b *testing.B) {
 	limits := []struct {
 		name  string
@@ -65,7 +65,7 @@ func benchmarkDecide(b *testing.B, limit sluice.Limit, callers, keys int) {
 		names[i] = "user-" + strconv.Itoa(i)
 	}
 	var allowed, next atomic.Int64
-	b.SetParallelism((callers + 1) / 2) // of two processors
+	b.SetParallelism((callers + 1) / 2) // on two CPUs
 	before := cpu(b, server)
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {

@@ -13,41 +13,41 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// call is what one run of the script does: takes in groups, each all or nothing.
+// call is one run of the script: takes in groups, each of which is all or nothing.
 type call struct {
 	ops     []op
-	tasks   []group.Task // of the ops, once they are placed
-	allFast bool         // nothing but plain takes
-	tag     string       // of the Cluster's slot
+	tasks   []group.Task // one per op; set by place
+	allFast bool         // all takes can use the script's fast path
+	tag     string       // the hash tag of all keys, in a Cluster
 	cells   []cell
-	answers []step.Answer // to the ops, once the call has been run
-	keys    []string      // state and block of each cell, then the IDs
+	answers []step.Answer // one per op, valid once the call has been run
+	keys    []string      // state and block key of each cell, then the keys of idempotency IDs
 	ids     []idempotencyRecord
-	byName  map[string]int // cells and IDs by the key they are stored under
+	byName  map[string]int // index in keys by stored key, of cells and IDs
 
-	asks   bool         // the server is to say which it is
-	epoch  uint64       // of hinter, when the call was made
-	origin *serverEpoch // who is known to answer it, or nil
+	asks   bool         // the server must return its run ID
+	epoch  uint64       // epoch of failoverHints when the call was made
+	origin *serverEpoch // the server expected to reply, or nil
 	hints  []hint
-	mixed  bool    // states of several shapes of one key are to do with it, and the script has to be told at once
-	told   []*told // what other numbers mean, by rule and kind; nil: it is not sent along
+	mixed  bool    // one key has states of several shapes, so the limit parameters are sent with the first attempt
+	told   []*told // limit parameters sent with the call, by rule and kind; nil: none are sent
 }
 
 // op is one take of a call.
 type op struct {
 	group.Op
-	state, block, request string // the keys it is about; the last only with an ID
+	state, block, request string // stored keys; request only with an idempotency ID
 
 	cell int
-	id   int // of call.ids, or -1
+	id   int // index in call.ids, or -1
 	ends bool
-	time int64 // 0 but in tests: when the take's group happens
-	told int   // which of call.told is for it
+	time int64 // time of the take's group in tests, else 0
+	told int   // index in call.told
 
-	recorded *group.Known // what the server is known to know of the rule's numbers
+	recorded *group.Known // limit parameters of the rule that the server is known to have
 }
 
-// newCall returns a call with one group. An error means that the ops cannot be in one.
+// newCall returns a call with one group. It returns an error if the ops cannot be in one group.
 func newCall(names *namer, recorded *group.Registry, ops []group.Op) (*call, error) {
 	c := emptyCall(&idleCalls)
 	c.ops, c.answers = sized(c.ops, len(ops)), sized(c.answers, len(ops))
@@ -59,7 +59,7 @@ func newCall(names *namer, recorded *group.Registry, ops []group.Op) (*call, err
 		if names.tagged {
 			tag := of.tag()
 			if c.tag != "" && c.tag != tag {
-				return nil, fmt.Errorf("redisstore: take %d: %w: in a Cluster all takes of a call must be of one slot: "+
+				return nil, fmt.Errorf("redisstore: take %d: %w: all takes of a call must be in one hash slot of the Cluster: "+
 					"give them the same HashTag", i, sluice.ErrInvalid)
 			}
 			c.tag = tag
@@ -78,10 +78,10 @@ func newCall(names *namer, recorded *group.Registry, ops []group.Op) (*call, err
 	return c, nil
 }
 
-// Calls that were answered: of one caller, and those of several together, which are larger.
+// idleCalls holds finished calls of one caller for reuse, and idleRuns the larger ones of batches.
 var idleCalls, idleRuns sync.Pool
 
-// emptyCall is a call to which ops can be added.
+// emptyCall returns a call without ops.
 func emptyCall(idle *sync.Pool) *call {
 	c, ok := idle.Get().(*call)
 	if !ok {
@@ -91,8 +91,8 @@ func emptyCall(idle *sync.Pool) *call {
 	return c
 }
 
-// recycle keeps the call's memory for another. The call was answered, and so nothing uses it any more: one that failed may
-// still be under way.
+// recycle makes the call's memory available to another call. The call must have succeeded: a failed call may still be
+// in flight and in use.
 func (c *call) recycle(idle *sync.Pool) {
 	if len(c.ops) > maxBatchTakes {
 		return
@@ -105,27 +105,27 @@ func (c *call) recycle(idle *sync.Pool) {
 	idle.Put(c)
 }
 
-// emptied is the memory of a slice, without what it holds.
+// emptied clears a slice and returns it with length 0 and the same capacity.
 func emptied[E any](s []E) []E {
 	clear(s)
 	return s[:0]
 }
 
-// sized is a slice of n zero elements, in the memory of one that is empty if there is room.
+// sized returns a slice of n zero elements. It reuses the capacity of the empty slice if that suffices.
 func sized[E any](empty []E, n int) []E {
 	s := slices.Grow(empty, n)[:n]
 	clear(s)
 	return s
 }
 
-// join adds the groups of another call that was not run yet.
+// join appends the groups of another call, which has not been run.
 func (c *call) join(other *call) {
 	c.ops = append(c.ops, other.ops...)
 	c.answers = append(c.answers, other.answers...)
 	c.allFast = c.allFast && other.allFast
 }
 
-// isPlain tells that the script's short way may know the answer.
+// isPlain reports whether the script's fast path can decide the op.
 func isPlain(o *group.Op) bool {
 	r, p := &o.Request, o.Params
 	if r.Cost <= 0 || r.Cost > p.Limit() || r.Min != 0 || r.MaxDelay != 0 || r.Settles || o.At != 0 || o.ID != 0 {
@@ -140,7 +140,7 @@ func isPlain(o *group.Op) bool {
 	return false
 }
 
-// place finds each take's cell and ID.
+// place assigns a cell and an ID to each take.
 func (c *call) place() {
 	n := len(c.ops)
 	c.keys, c.cells, c.tasks = slices.Grow(c.keys, 2*n), slices.Grow(c.cells, n), sized(c.tasks, n)
@@ -156,8 +156,8 @@ func (c *call) place() {
 		c.mixed = c.mixed || c.cells[o.cell].shape != o.Params.Shape()
 	}
 	if c.allFast {
-		c.allFast = c.hasDuplicateCells()
-		return // plain takes have no IDs
+		c.allFast = c.hasDistinctCells()
+		return // fast takes have no IDs
 	}
 	cells := len(c.keys)
 	for i := range c.ops {
@@ -175,8 +175,8 @@ func (c *call) place() {
 	}
 }
 
-// hasDuplicateCells tells that two takes of one group are on the same cell, which the script's short way is not for.
-func (c *call) hasDuplicateCells() bool {
+// hasDistinctCells reports whether all takes of each group are on different cells, as the script's fast path requires.
+func (c *call) hasDistinctCells() bool {
 	from := 0
 	for i := range c.ops {
 		for j := from; j < i; j++ {
@@ -191,10 +191,11 @@ func (c *call) hasDuplicateCells() bool {
 	return true
 }
 
-// fewKeys is up to how many keys looking at each is quicker than a map.
+// fewKeys is the number of keys up to which a linear search is faster than a map.
 const fewKeys = 16
 
-// find returns the place of a key among the keys, or where it would come. Cells stand at every second place.
+// find returns the index of a stored key in keys, or next and false. every is 2 for cells, which have two keys each,
+// and 1 for IDs.
 func (c *call) find(stored string, next, every int) (int, bool) {
 	if len(c.byName) > 0 {
 		at, ok := c.byName[stored]
@@ -215,7 +216,7 @@ func (c *call) find(stored string, next, every int) (int, bool) {
 	return next, false
 }
 
-// note remembers where a new key stands.
+// note records the index of a new key.
 func (c *call) note(stored string, at int) {
 	if len(c.byName) == 0 && len(c.keys) > fewKeys {
 		if c.byName == nil {
@@ -230,7 +231,7 @@ func (c *call) note(stored string, at int) {
 	}
 }
 
-// Flags of a take's record.
+// Flags of a packed take.
 const (
 	flagShadow = 1 << iota
 	flagCharge
@@ -242,17 +243,17 @@ const (
 	flagSettles
 )
 
-// exact is the largest number handed to the script where larger ones mean the same.
+// exact is the largest number passed to the script where larger numbers have the same effect.
 const exact = 1 << 52
 
-// How a call is packed.
+// Flags of a packed call.
 const (
-	packedPlain   = 1 << iota // its records are those of plain takes
-	packedHints               // hints follow them
-	packedNumbers             // and before those, what other numbers mean
+	packedPlain   = 1 << iota // its takes are packed for the fast path
+	packedHints               // hints follow the takes
+	packedNumbers             // limit parameters are between the takes and the hints
 )
 
-// packed is the call for the script.
+// packed returns the call as the argument of the script.
 func (c *call) packed(now, nonce, margin, around int64) string {
 	buffer, ok := packing.Get().(*[]byte)
 	if !ok {
@@ -263,10 +264,11 @@ func (c *call) packed(now, nonce, margin, around int64) string {
 	return string(*buffer)
 }
 
-var packing sync.Pool // of buffers that calls are packed in
+var packing sync.Pool // of *[]byte that calls are packed in
 
-// pack writes the call for the script: the header, a record for each take, then hints if there are any or if the server
-// is to say which it is. around is a time near the script's, for calendars.
+// pack appends the call for the script: the header, a record for each take, limit parameters, and hints. Hints are also
+// present, as an empty list, if the server must return its run ID. around is a time close to the script's; it selects
+// the calendar windows.
 func (c *call) pack(dst []byte, now, nonce, margin, around int64) []byte {
 	dst = number(dst, now, nonce, margin)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(c.ops)))
@@ -302,7 +304,7 @@ func (c *call) pack(dst []byte, now, nonce, margin, around int64) []byte {
 	return dst
 }
 
-// number writes numbers as Lua keeps them.
+// number appends numbers in Lua's representation, as 64-bit floats.
 func number(dst []byte, numbers ...int64) []byte {
 	for _, n := range numbers {
 		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(n)))
@@ -324,7 +326,7 @@ func (o *op) packPlain(dst []byte) []byte {
 	return number(dst, cost, q, int64(r), int64(d.Den), d.FillQ, int64(d.FillR))
 }
 
-// params is how many numbers of a limit a record has room for.
+// params is the maximum number of limit parameters of a packed take.
 const params = 13
 
 func (o *op) pack(dst []byte, id int, around int64) []byte {
@@ -340,7 +342,7 @@ func (o *op) pack(dst []byte, id int, around int64) []byte {
 		dst = number(dst, int64(d.Den), d.UnitQ, int64(d.UnitR), d.FillQ, int64(d.FillR), min(p.Burst, exact))
 		dst = o.packChange(dst)
 		if p.HasInitial {
-			dst = number(dst, d.NewQ+1, int64(d.NewR)) // 0: none
+			dst = number(dst, d.NewQ+1, int64(d.NewR)) // +1 because 0 means no initial level
 		}
 	case step.Interval:
 		dst = number(dst, p.Count, p.Length)
@@ -368,9 +370,10 @@ func (o *op) pack(dst []byte, id int, around int64) []byte {
 	return append(number(dst, o.time), p.Shape())
 }
 
-// packChange writes by how much a bucket changes, in its own terms, because the products would not fit Lua's numbers: the
-// cost without its sign, or the share of the bucket that a settlement gives back; and for what has a Receipt, what of a mark is
-// settled, what the take was charged, and the most backlog that may be left.
+// packChange appends the amount by which a bucket changes, in units of the bucket, because the products would not fit
+// Lua's numbers. This is the absolute cost, or the share of the bucket that a settlement refunds. For a take with a
+// Receipt it also appends the part of a mark that is settled, the cost that the take was charged, and the maximum
+// backlog afterwards.
 func (o *op) packChange(dst []byte) []byte {
 	p, x := o.Params, o.Settlement()
 	cost, share := max(x.Delta, -x.Delta), p.Share(x)
@@ -392,7 +395,8 @@ func (o *op) packChange(dst []byte) []byte {
 	return number(dst, q, int64(r), share.Out, most, int64(mostR))
 }
 
-// refills writes an amount of an interval bucket as the script has it: so many refills less a rest.
+// refills appends an amount of an interval bucket in the script's form: a number of refills, and how much they exceed
+// the amount.
 func refills(dst []byte, p *step.Params, n int64) []byte {
 	whole := (n + p.Count - 1) / p.Count
 	return number(dst, whole, whole*p.Count-n)

@@ -16,35 +16,36 @@ import (
 	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
-// Commander sends commands to Redis. It is all that the store asks of a client, so that any library can be used:
-// package goredis makes one of a go-redis client. It is safe for concurrent use.
+// Commander sends commands to Redis. The store needs nothing else of a client library, so any library can be used;
+// package goredis implements a Commander for go-redis. A Commander must be safe for concurrent use.
 type Commander interface {
 	// Do sends a command, its name first, and returns the reply: nil, an int64, a string or a []any of those. In a
-	// Cluster the command's keys say where to.
+	// Cluster the command's keys determine the server.
 	//
-	// It must not send a command again that may have been run: a take would be charged twice. If the server replies
-	// with an error that is a [ServerError], alone or wrapped; of a closed client it is one that wraps [sluice.ErrClosed].
+	// Do must not resend a command that may have been executed, because a take would be charged twice. If the server
+	// replies with an error, Do returns a [ServerError], possibly wrapped. If the client is closed, it returns an error
+	// that wraps [sluice.ErrClosed].
 	Do(ctx context.Context, command ...string) (any, error)
 	// Cluster reports whether the servers are a Redis Cluster.
 	Cluster() bool
-	// Primaries are the servers that hold the keys, one by one and always in the same order.
+	// Primaries returns a Commander for each server that holds keys, always in the same order.
 	Primaries(ctx context.Context) ([]Commander, error)
 }
 
-// ServerError is an error that the server replied with, as it is worded there.
+// ServerError is an error reply of the server, verbatim.
 type ServerError string
 
 func (e ServerError) Error() string { return string(e) }
 
-// Guard returns a connection to use in place of conn, for a Commander that dials servers itself. It bounds what the server
-// at addr may send: the length, the elements and the depth of a reply. Client libraries allocate what a server announces;
-// a reply that exceeds a bound closes the connection instead. If conn is not secured by TLS, a reply that has come when its
-// time is up is read.
+// Guard returns a connection that wraps conn, for a Commander that dials servers itself. It bounds the length, the
+// number of elements and the depth of a reply from the server at addr. Client libraries allocate as much as a server
+// announces; here a reply that exceeds a bound closes the connection instead. If conn does not use TLS, a reply that
+// has arrived when the read deadline expires is still read.
 func Guard(conn net.Conn, addr string) net.Conn {
 	return replyguard.Redis(new(arrival.Waits).Made(conn), addr)
 }
 
-// direct is a rueidis client as a Commander.
+// direct implements Commander for a rueidis client.
 type direct struct{ rueidis.Client }
 
 var (
@@ -85,19 +86,19 @@ func (c direct) Primaries(ctx context.Context) ([]Commander, error) {
 	for _, addr := range addrs {
 		role, err := nodes[addr].Do(ctx, nodes[addr].B().Role().Build()).ToArray()
 		if err != nil || len(role) == 0 {
-			continue // one that is away holds nothing that could be listed
+			continue // an unavailable server holds no keys that could be listed
 		}
 		if what, err := role[0].ToString(); err == nil && what == "master" {
 			primaries = append(primaries, direct{nodes[addr]})
 		}
 	}
 	if len(primaries) == 0 {
-		return nil, errors.New("no primary answers")
+		return nil, errors.New("no primary replied")
 	}
 	return primaries, nil
 }
 
-// asError says a client's error in the words of a Commander.
+// asError converts a client's error to the errors that a Commander returns.
 func asError(err error) error {
 	if err == nil {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// clientGoroutines are the stacks of goroutines of a store or its client by their numbers, without those of tests: this
-// one, and those inside the package that wait for their turn.
+// clientGoroutines returns the stacks of the goroutines of a store or its client by goroutine number. Goroutines of
+// tests are excluded: this one, and those of parallel tests of the package that have not started yet.
 func clientGoroutines() map[string]string {
 	stacks := make(map[string]string)
 	b := make([]byte, 16<<20)
@@ -29,9 +29,10 @@ func clientGoroutines() map[string]string {
 	return stacks
 }
 
-// TestCloseUnderLoad: a store that is closed while it is used leaves no goroutine. It must run alone.
+// TestCloseUnderLoad checks that closing a store in use leaves no goroutine. It must not run in parallel with other
+// tests.
 func TestCloseUnderLoad(t *testing.T) {
-	before := clientGoroutines() // of tests that ran before
+	before := clientGoroutines() // left by earlier tests
 	server := redistest.Start(t)
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerMinute(5)}))
 	for range 30 {

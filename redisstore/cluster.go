@@ -9,20 +9,20 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// In a Cluster a script sees the keys of one slot only. Takes of several are sent at the same time, slot by slot, each
-// group all or nothing by itself; if one of them is denied, what the others were charged is given back. So for a moment
-// too much may be counted, never too little.
+// In a Cluster a script can access the keys of one hash slot only. Takes of several slots are therefore sent
+// concurrently, slot by slot, and each group is all or nothing by itself. If one group is denied, the charges of the
+// others are refunded. For a moment usage may thus be too high, never too low.
 
-// slotGroup is the takes of one call that share a slot.
+// slotGroup holds the takes of one call that share a hash slot.
 type slotGroup struct {
 	tag string
 	ops []group.Op
-	at  []int // where in the call they stand
+	at  []int // their indexes in the call
 	out []group.Answer
 	err error
 }
 
-// groupBySlot sorts takes into groups.
+// groupBySlot groups takes by hash slot.
 func (s *Store) groupBySlot(ops []group.Op) []*slotGroup {
 	var groups []*slotGroup
 	for i := range ops {
@@ -42,7 +42,7 @@ func (s *Store) groupBySlot(ops []group.Op) []*slotGroup {
 	return groups
 }
 
-// applyBySlot applies takes of several slots.
+// applyBySlot applies takes of several hash slots.
 func (s *Store) applyBySlot(ctx context.Context, groups []*slotGroup, out []group.Answer) error {
 	s.each(groups, func(g *slotGroup) {
 		g.out = make([]group.Answer, len(g.ops))
@@ -66,7 +66,7 @@ func (s *Store) applyBySlot(ctx context.Context, groups []*slotGroup, out []grou
 	return nil
 }
 
-// each does something with all groups at the same time, and returns when all is done.
+// each calls do for all groups concurrently, and returns when all calls have returned.
 func (s *Store) each(groups []*slotGroup, do func(*slotGroup)) {
 	var wait sync.WaitGroup
 	for _, g := range groups[1:] {
@@ -86,9 +86,9 @@ func (g *slotGroup) deniesCall() bool {
 	return false
 }
 
-// refund returns what a group was charged for a call that another group denied. A group that denied was charged nothing
-// but what it charges anyway. A take with an ID stays charged: given back, it would pass free when it comes again. If
-// giving back fails the charge wears off as any other.
+// refund refunds the charges of a group for a call that another group denied. A group that itself denied has nothing to
+// refund: it charged only takes that are charged even when denied. A take with an idempotency ID stays charged, because
+// after a refund its retry would be free. If the refund fails, the charge expires like any other.
 func (s *Store) refund(ctx context.Context, g *slotGroup) {
 	if g.deniesCall() {
 		return
@@ -118,8 +118,9 @@ func (s *Store) refund(ctx context.Context, g *slotGroup) {
 	}
 }
 
-// Shards is how many parts of the store can fail by themselves: in a Cluster sixteen equal parts of its slots, which
-// live on one server each or share one with others. A store that was never connected may turn out to be one.
+// Shards returns the number of parts of the store that can fail independently. It is 1 for a single server and 16 for a
+// Cluster: equal ranges of its hash slots, which need not coincide with its servers. It is also 16 while the store has
+// never been connected, because the servers may be a Cluster.
 func (s *Store) Shards() int {
 	if s.link.Load() != nil && !s.names.tagged {
 		return 1
@@ -129,7 +130,7 @@ func (s *Store) Shards() int {
 
 const clusterShards = 16
 
-// Shard is the number of the part that a take's key belongs to.
+// Shard returns the index of the shard that holds the take's key.
 func (s *Store) Shard(t *sluice.Take) int { return s.shard(t.Key, t.HashTag) }
 
 func (s *Store) shard(key, hashTag string) int {
@@ -141,7 +142,7 @@ func (s *Store) shard(key, hashTag string) int {
 
 const clusterSlots = 16384
 
-// slotOf is the slot of a hash tag: its CRC16 as XMODEM has it.
+// slotOf returns the hash slot of a hash tag: its CRC16 (XMODEM) modulo 16384.
 func slotOf(tag string) uint16 {
 	var crc uint16
 	for i := range len(tag) {

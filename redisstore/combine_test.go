@@ -15,10 +15,10 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// fakeRuns is a server that answers when it is told to. An answer's At is the cost asked for, so that mixed up answers
-// are noticed.
+// fakeRuns is a server that replies when the test releases a run. The At of an answer is the cost of its take, so that
+// mixed-up answers are noticed.
 type fakeRuns struct {
-	release chan error // one for each run
+	release chan error // one message per run
 	mu      sync.Mutex // guards sizes
 	sizes   []int      // groups of each run so far
 	plain   []bool
@@ -55,13 +55,13 @@ func groupOf(cost int64, takes int) *call {
 	for i := range all {
 		all[i] = sluice.Take{Rule: rule, Key: "k" + strconv.Itoa(i), Cost: cost}
 		if takes > 1 {
-			all[i].MaxDelay = time.Second // and so not plain
+			all[i].MaxDelay = time.Second // so that it is not a fast take
 		}
 	}
 	return sluice.Must(newCall(&namer{}, &group.Registry{}, sluice.Must(opsOf(all))))
 }
 
-// TestCombiner: calls go out at once while few are in flight, and together when there is a backlog.
+// TestCombiner checks that calls are sent at once while few runs are in flight, and in batches otherwise.
 func TestCombiner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeRuns{release: make(chan error)}
@@ -94,15 +94,16 @@ func TestCombiner(t *testing.T) {
 		all.Wait()
 		synctest.Wait()
 		if len(f.sizes) != batchThreshold+2 || f.sizes[batchThreshold]+f.sizes[batchThreshold+1] != callers-batchThreshold {
-			t.Errorf("runs of %v groups: want %d of one, then the plain and the other ones in one each", f.sizes, batchThreshold)
+			t.Errorf("runs of %v groups: want %d runs of one group, then one run of the fast takes and one of the others", f.sizes, batchThreshold)
 		}
 		if b.inFlight != 0 || len(b.waiting) != 0 {
-			t.Errorf("%d in flight and %d waiting at the end", b.inFlight, len(b.waiting))
+			t.Errorf("%d runs in flight and %d calls waiting at the end", b.inFlight, len(b.waiting))
 		}
 	})
 }
 
-// TestCombinerDeadlines: who has no more time leaves, and the others get their answers; who is left out is not charged.
+// TestCombinerDeadlines checks that a caller returns at its deadline, that the others get their answers, and that a
+// call that no run included is not charged.
 func TestCombinerDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeRuns{release: make(chan error)}
@@ -121,7 +122,7 @@ func TestCombinerDeadlines(t *testing.T) {
 		all.Go(func() {
 			err := b.apply(impatient, groupOf(7, 1))
 			if !errors.Is(err, sluice.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("out of time: %v", err)
+				t.Errorf("deadline exceeded: error %v", err)
 			}
 		})
 		all.Go(func() {
@@ -135,12 +136,12 @@ func TestCombinerDeadlines(t *testing.T) {
 		close(f.release)
 		all.Wait()
 		if last := f.sizes[len(f.sizes)-1]; last != 1 {
-			t.Errorf("the last run had %d groups: who left was sent all the same", last)
+			t.Errorf("the last run had %d groups: calls of callers that had left were sent", last)
 		}
 	})
 }
 
-// TestCombinerErrors: an error reaches all who shared the run, and nobody else.
+// TestCombinerErrors checks that an error reaches all callers of the batch, and no others.
 func TestCombinerErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeRuns{release: make(chan error)}
@@ -165,12 +166,13 @@ func TestCombinerErrors(t *testing.T) {
 		f.release <- broken
 		all.Wait()
 		if failed != 5 {
-			t.Errorf("%d failed, want the 5 that shared the run", failed)
+			t.Errorf("%d callers failed, want the 5 of the batch", failed)
 		}
 	})
 }
 
-// TestCombinerClose: whoever waits gets an answer, close waits for the runs that no caller makes, and later calls run alone.
+// TestCombinerClose checks that waiting callers get an answer, that close waits for runs on no caller's goroutine, and
+// that later calls run alone.
 func TestCombinerClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeRuns{release: make(chan error)}
@@ -185,7 +187,7 @@ func TestCombinerClose(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		f.release <- nil // so that a run follows on a goroutine of its own
+		f.release <- nil // so that the next run is on its own goroutine
 		synctest.Wait()
 		closed := make(chan struct{})
 		go func() {
@@ -195,14 +197,14 @@ func TestCombinerClose(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-closed:
-			t.Error("it is closed while a run is in flight that no caller makes")
+			t.Error("close returned while a run on no caller's goroutine was in flight")
 		default:
 		}
 		close(f.release)
 		<-closed
 		all.Wait()
 		if b.inFlight != 0 || len(b.waiting) != 0 {
-			t.Errorf("%d in flight and %d waiting at the end", b.inFlight, len(b.waiting))
+			t.Errorf("%d runs in flight and %d calls waiting at the end", b.inFlight, len(b.waiting))
 		}
 		before := len(f.sizes)
 		for range 2 {
@@ -211,12 +213,12 @@ func TestCombinerClose(t *testing.T) {
 			}
 		}
 		if len(f.sizes) != before+2 {
-			t.Errorf("%d runs for two calls after the end", len(f.sizes)-before)
+			t.Errorf("%d runs for two calls after close, want 2", len(f.sizes)-before)
 		}
 	})
 }
 
-// TestCombinerFarAway: with a server that takes its time nobody waits long for company, nor for those who are stuck.
+// TestCombinerFarAway checks that with a slow server no caller waits long for a batch, nor for runs that are stuck.
 func TestCombinerFarAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const trip = 5 * time.Millisecond
@@ -242,23 +244,23 @@ func TestCombinerFarAway(t *testing.T) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.inFlight != 0 || len(b.waiting) != 0 {
-			t.Errorf("%d in flight, %d waiting at the end", b.inFlight, len(b.waiting))
+			t.Errorf("%d runs in flight and %d calls waiting at the end", b.inFlight, len(b.waiting))
 		}
 	})
 }
 
-// TestCombinerGathersThoseWhoComeBack: who asks again as soon as it has an answer shares the next run with the others
-// who do.
+// TestCombinerGathersThoseWhoComeBack checks that callers that call again as soon as they have an answer share the next
+// run.
 func TestCombinerGathersThoseWhoComeBack(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	synctest.Test(t, func(t *testing.T) { // a machine that is slow must not have the timer send them
+	synctest.Test(t, func(t *testing.T) { // otherwise the timer sends batches early on a slow machine
 		const callers, rounds = 8, 100
 		var runs, takes atomic.Int64
-		b := &batcher{inFlight: batchThreshold - 1} // others are in flight all the time
+		b := &batcher{inFlight: batchThreshold - 1} // other runs are in flight all the time
 		b.run = func(_ context.Context, c *call) error {
 			runs.Add(1)
 			takes.Add(int64(len(c.ops)))
-			for range 3 * callers { // for as long as that, others have the processor
+			for range 3 * callers { // meanwhile other goroutines run
 				runtime.Gosched()
 			}
 			return nil
@@ -277,7 +279,7 @@ func TestCombinerGathersThoseWhoComeBack(t *testing.T) {
 		if takes.Load() != callers*rounds {
 			t.Errorf("%d takes were run instead of %d", takes.Load(), callers*rounds)
 		}
-		if most := int64(callers * rounds / 5); runs.Load() > most { // it is a fourth where the first has a run to itself
+		if most := int64(callers * rounds / 5); runs.Load() > most { // 1/4 of the takes if the first caller gets a run to itself
 			t.Errorf("%d runs for %d takes: want at most %d", runs.Load(), takes.Load(), most)
 		}
 	})

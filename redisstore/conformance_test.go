@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
 
 var opened atomic.Int64
 
-// prefix is one that no other test has.
+// prefix returns a key prefix that no other test uses.
 func prefix() string { return "t" + strconv.FormatInt(opened.Add(1), 10) + ":" }
 
 // dial returns a client for the test.
@@ -32,7 +32,7 @@ func dial(t testing.TB, server *redistest.Server) rueidis.Client {
 	return client
 }
 
-// TestConformance holds the store to everything, on the test's clock.
+// TestConformance runs all of storetest on the test's clock.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	client := dial(t, redistest.Shared(t))
@@ -41,7 +41,7 @@ func TestConformance(t *testing.T) {
 	}})
 }
 
-// TestOnTheServersClock runs what can be asked of the store on the clock it has in production.
+// TestOnTheServersClock runs the part of storetest that works on the server's clock, as in production.
 func TestOnTheServersClock(t *testing.T) {
 	client := dial(t, redistest.Shared(t))
 	storetest.Run(t, storetest.Harness{
@@ -52,7 +52,7 @@ func TestOnTheServersClock(t *testing.T) {
 	})
 }
 
-// TestValkey holds the store to its promises on Valkey; to those that take long when that is wished.
+// TestValkey runs storetest on Valkey, the slow tests only with SLUICE_SOAK.
 func TestValkey(t *testing.T) {
 	client := dial(t, redistest.StartValkey(t))
 	soak := os.Getenv("SLUICE_SOAK") != ""

@@ -19,78 +19,78 @@ import (
 )
 
 const (
-	// flushDelay is how long the client gathers requests before it writes: much less than a round trip, and enough to
-	// write those of many callers at once.
+	// flushDelay is how long the client collects requests before it writes them: much less than a round trip, and long
+	// enough to write the requests of many callers at once.
 	flushDelay     = 20 * time.Microsecond
 	connectTimeout = time.Second
-	// readTimeout is how long a server that has something to answer may say nothing before its connection is given up.
+	// readTimeout is how long a server may send nothing while a reply is due before the connection is closed.
 	readTimeout = 2 * time.Second
-	// pingAfter is for how long a connection brings no reply before the server is pinged. It is what ends the wait for a
-	// reply without a deadline, as of the client for a sentinel's.
+	// pingAfter is how long a connection may be without a reply before the server is pinged. It bounds the wait for a
+	// reply without a deadline, such as the client's wait for a sentinel.
 	pingAfter = time.Second
-	// topologyRefreshInterval is how often the client asks who the primaries are, without being told that they have changed. Sentinels
-	// tell, but a message can be lost.
+	// topologyRefreshInterval is how often the client queries the primaries without being notified of a change.
+	// Sentinels notify clients, but a notification can be lost.
 	topologyRefreshInterval = 5 * time.Second
-	// maxMoves is how often a call follows a slot that has moved.
+	// maxMoves is the maximum number of redirections that a call follows when a hash slot has moved.
 	maxMoves = 3
-	// reconnectDelay is between attempts to connect of a store that never was, with as much again of jitter; misconfigRetryDelay is
-	// if it is the configuration that is wrong.
+	// reconnectDelay is the pause between attempts to connect a store that never was connected, plus up to as much
+	// jitter. misconfigRetryDelay is the pause after a configuration error.
 	reconnectDelay      = 200 * time.Millisecond
 	misconfigRetryDelay = 5 * time.Second
 )
 
-// link is a client that has been connected.
+// link is a connected client.
 type link struct {
 	client Commander
-	own    rueidis.Client // ours to close; nil: the caller's
-	dialer *dialer        // of our own
+	own    rueidis.Client // closed with the store; nil: the client is the caller's
+	dialer *dialer        // of the store's own client, else nil
 }
 
-// reconnect has the next commands use new connections. In a Cluster nothing is gained by it: who asks the wrong server
-// is told the right one.
+// reconnect closes the connections, so that the next commands use new ones. It does nothing in a Cluster, where a wrong
+// server redirects the client to the right one.
 func (l *link) reconnect() {
 	if l.dialer != nil && !l.client.Cluster() {
 		l.dialer.drop(time.Now())
 	}
 }
 
-// discard closes all connections of our own: on one of them requests and replies do not match.
+// discard closes all connections of the store's own client, because on one of them requests and replies do not match.
 func (s *Store) discard() {
 	if l := s.link.Load(); l != nil && l.dialer != nil {
 		l.dialer.closeAll(false)
 	}
 }
 
-// connector connects a store to its servers, at once or when it can.
+// connector connects a store to its servers, immediately or in the background.
 type connector struct {
 	option rueidis.ClientOption
 	dialer *dialer
 
 	work    sync.WaitGroup   // attempts in the background
-	calls   goroutines.Group // calls whose callers may have left; see runWithDeadline
+	calls   goroutines.Group // calls that may outlive their callers; see runWithDeadline
 	closing chan struct{}
 	mu      sync.Mutex // guards the fields below
-	busy    bool       // attempts are made
+	busy    bool       // attempts are being made in the background
 	closed  bool
-	failed  error // why the last attempt did
+	failed  error // error of the last attempt
 }
 
-// options are those of the client that Config.URL asks for.
+// options returns the options of the client for Config.URL.
 func (c *Config) options() (rueidis.ClientOption, error) {
 	option, err := rueidis.ParseURL(c.URL)
 	if err != nil {
-		// The URL may have a password in it, and so may the error.
+		// The error is not wrapped, because the URL in it may contain a password.
 		return option, fmt.Errorf("redisstore: %w: Config.URL is not of the form redis://user:password@host:6379/0, "+
 			"rediss://… with TLS or unix://…", ErrConfig)
 	}
 	switch {
 	case c.TLS != nil && option.TLSConfig == nil:
-		return option, fmt.Errorf("redisstore: %w: Config.TLS is set, but Config.URL is without TLS: let it begin with rediss://", ErrConfig)
+		return option, fmt.Errorf("redisstore: %w: Config.TLS is set, but Config.URL does not use TLS: use rediss://", ErrConfig)
 	case c.TLS != nil:
 		option.TLSConfig = c.TLS.Clone()
 		option.TLSConfig.MinVersion = max(option.TLSConfig.MinVersion, tls.VersionTLS12)
 	case option.TLSConfig != nil && !option.TLSConfig.InsecureSkipVerify:
-		option.TLSConfig.ServerName = "" // each server's own, not the first one's
+		option.TLSConfig.ServerName = "" // each server's name, not that of the first
 	}
 	if c.PasswordFile != "" {
 		if option.Password != "" || option.Sentinel.MasterSet != "" {
@@ -102,9 +102,9 @@ func (c *Config) options() (rueidis.ClientOption, error) {
 		}
 	}
 	option.DisableCache = true
-	option.DisableRetry = true // what may have run is not sent again
+	option.DisableRetry = true // commands that may have been executed must not be resent
 	option.MaxFlushDelay = flushDelay
-	option.AlwaysPipelining = true // else the time of a caller who is alone is a deadline of the connection
+	option.AlwaysPipelining = true // otherwise the deadline of a single caller becomes a deadline of the connection
 	option.Dialer.Timeout = connectTimeout
 	option.Dialer.KeepAlive = pingAfter // by default the client does not ping sentinels
 	option.ConnWriteTimeout = readTimeout
@@ -115,10 +115,10 @@ func (c *Config) options() (rueidis.ClientOption, error) {
 	return option, nil
 }
 
-// maxPassword is how many bytes a file with a password may have.
+// maxPassword is the maximum size of a password file in bytes.
 const maxPassword = 64 << 10
 
-// credentials reads the password when a connection is made, so that it can be changed.
+// credentials returns a function that reads the password for every new connection, so that the password can be rotated.
 func credentials(user, file string) func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 	return func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 		text, err := plainfile.Read(file, maxPassword)
@@ -129,7 +129,7 @@ func credentials(user, file string) func(rueidis.AuthCredentialsContext) (rueidi
 	}
 }
 
-// Check returns the error that [Open] would return for the URL, the files and their combination, and does not connect.
+// Check returns the error that [Open] would return for the URL, the files and their combination. It does not connect.
 func (c Config) Check() error {
 	if c.URL == "" {
 		return nil
@@ -138,8 +138,8 @@ func (c Config) Check() error {
 	return err
 }
 
-// connect tries to connect once. Only a fault of the configuration is an error: whatever else is wrong may end while
-// the store is in use.
+// connect tries to connect once. It returns only configuration errors, because any other failure may end while the
+// store is in use.
 func (s *Store) connect(c *Config) error {
 	option, err := c.options()
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *Store) connect(c *Config) error {
 	return nil
 }
 
-// connectLater returns why there is no connection. From the first call on one is tried for beside the callers.
+// connectLater returns the reason why there is no connection. The first call starts connecting in the background.
 func (s *Store) connectLater() error {
 	c := &s.connector
 	c.mu.Lock()
@@ -177,7 +177,7 @@ func (s *Store) connectLater() error {
 	return fmt.Errorf("%w: %w", errNotYet, c.failed)
 }
 
-// keepTrying tries to connect until it has, or the store is closed.
+// keepTrying tries to connect until it succeeds or the store is closed.
 func (s *Store) keepTrying() {
 	for {
 		err := s.tryConnect()
@@ -196,7 +196,7 @@ func (s *Store) keepTrying() {
 	}
 }
 
-// tryConnect tries to connect, and notes how that went.
+// tryConnect tries to connect and records the result.
 func (s *Store) tryConnect() error {
 	c := &s.connector
 	client, err := rueidis.NewClient(c.option)
@@ -218,11 +218,11 @@ func (s *Store) tryConnect() error {
 	return err
 }
 
-// warmCommands are so many that each of a client's connections to a server, four of which it uses in turn as it draws
-// them, has almost certainly had one.
+// warmCommands is the number of commands after which each of the client's connections to a server has almost certainly
+// been used once. The client has four and picks one at random.
 const warmCommands = 48
 
-// warm makes the client's connections and loads the script, for which a decision has too little time.
+// warm opens the client's connections and loads the script, because both take longer than the store timeout.
 func (s *Store) warm(ctx context.Context) error {
 	l, err := s.connected()
 	if err != nil {
@@ -251,7 +251,8 @@ func (s *Store) warm(ctx context.Context) error {
 	return nil
 }
 
-// use has the store send its commands there. What depends on the kind of servers is set before anybody can find the link.
+// use makes l the store's link. Settings that depend on the kind of servers are set first, before other goroutines can
+// load the link.
 func (s *Store) use(l *link) {
 	s.names.tagged = l.client.Cluster()
 	s.batcher.disabled = s.names.tagged
@@ -259,9 +260,9 @@ func (s *Store) use(l *link) {
 	s.link.Store(l)
 }
 
-// Close ends the store's connections. Calls in flight fail. It waits for what the store has begun: attempts to connect, runs
-// for several callers, and calls whose callers have left. Those on a client that is the caller's end when it ends
-// them: go-redis, for one, waits for its own read timeout unless its ContextTimeoutEnabled is set.
+// Close closes the store's connections. Calls in flight fail. It waits for attempts to connect, for batched runs, and
+// for calls whose callers have already returned. Calls on a client of the caller end when that client ends them;
+// go-redis, for example, waits for its read timeout unless its ContextTimeoutEnabled is set.
 func (s *Store) Close() {
 	defer s.connector.calls.Close()
 	defer s.batcher.close()
@@ -271,23 +272,24 @@ func (s *Store) Close() {
 	}
 	s.connector.closed = true
 	s.connector.mu.Unlock()
-	l := s.link.Load() // for good: nothing is connected once it is closed
+	l := s.link.Load() // final: a closed store is never connected
 	if s.connector.dialer != nil {
 		defer s.connector.dialer.close()
 		if l == nil {
-			s.connector.dialer.close() // an attempt may wait for a server that is silent
+			s.connector.dialer.close() // an attempt may be waiting for a server that sends nothing
 		}
 	}
 	s.connector.work.Wait()
 	if l != nil && l.own != nil {
-		// The client lets calls in flight end, and waits while it asks a sentinel, which may be silent.
+		// The client waits for calls in flight and for a query to a sentinel, which may never reply.
 		late := time.AfterFunc(readTimeout, l.dialer.close)
 		defer late.Stop()
 		l.own.Close()
 	}
 }
 
-// Ping reports whether the servers can be asked, and if not, why. A store that is open need not be connected.
+// Ping returns nil if the servers reply, else an error that explains why not. A store that [Open] returned need not be
+// connected.
 func (s *Store) Ping(ctx context.Context) error {
 	_, err := s.serverMicros(ctx)
 	return err

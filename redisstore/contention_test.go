@@ -12,8 +12,8 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// TestSharedByStores: stores that know nothing of each other admit exactly the limit between them, each of whose calls
-// has a limit of its own and one that all share, while the script is forgotten now and then.
+// TestSharedByStores checks that independent stores together admit exactly the limit. Each call is over a limit of its
+// store and a limit that all share, and the script is flushed repeatedly.
 func TestSharedByStores(t *testing.T) {
 	server := redistest.Shared(t)
 	const stores, callers, limit = 3, 64, 1000
@@ -25,9 +25,9 @@ func TestSharedByStores(t *testing.T) {
 		sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowCounter, sluice.SlidingWindowLog,
 	} {
 		t.Run(a.String(), func(t *testing.T) {
-			day := sluice.PerDay(limit).WithAlgorithm(a) // of which nothing comes back while the test runs
+			day := sluice.PerDay(limit).WithAlgorithm(a) // long enough that no quota is replenished during the test
 			if a == sluice.FixedWindow {
-				day.Align = sluice.AlignFirstRequest // nor if it runs at midnight
+				day.Align = sluice.AlignFirstRequest // nor if the test runs at midnight
 			}
 			shared := sluice.Must(sluice.NewRule(sluice.Rule{Name: "shared", Limit: day}))
 			own := sluice.Must(sluice.NewRule(sluice.Rule{Name: "own", Limit: day}))
@@ -59,9 +59,9 @@ func TestSharedByStores(t *testing.T) {
 				}
 			}
 			all.Wait()
-			// A token of a day's thousand comes back every 86 seconds.
+			// A token bucket of 1000 per day is refilled by one token every 86 s.
 			if n := admitted.Load(); n < limit || n > limit+2 || a != sluice.TokenBucket && n != limit {
-				t.Errorf("%d admitted, want %d", n, limit)
+				t.Errorf("admitted %d, want %d", n, limit)
 			}
 			store := open(t, redisstore.Config{URL: server.URL(), KeyPrefix: name})
 			spent := int64(0)
@@ -70,7 +70,7 @@ func TestSharedByStores(t *testing.T) {
 				spent += limit - d.Remaining
 			}
 			if n := admitted.Load(); spent > n || a != sluice.TokenBucket && spent != n {
-				t.Errorf("%d admitted, but the stores' own limits say %d", n, spent)
+				t.Errorf("admitted %d, but the limits of the stores count %d", n, spent)
 			}
 		})
 	}

@@ -21,38 +21,39 @@ import (
 	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
-// dialer makes the client's connections, and no more than a server in trouble can bear: when many are lost at once, or
-// none can be made, each address is dialled a few times and then five times a second at most.
+// dialer opens the client's connections at a bounded rate. When many connections are lost at once, or none can be
+// opened, each address is dialled dialBurst times and then at most 5 times per second, because more would overload a
+// server in trouble.
 //
-// Callers have little time, and a connection may take longer than one of them has. So it is made beside them, and one
-// that comes too late for its caller is kept for the next.
+// Connecting may take longer than the caller's timeout. It therefore runs in the background, and a connection that is
+// ready too late for its caller is kept for the next one.
 type dialer struct {
 	network string   // tcp or unix
-	keep    []string // addresses whose connections are not dropped: those of sentinels
+	keep    []string // addresses of sentinels, whose connections drop does not close
 	life    context.Context
-	end     context.CancelFunc // ends what is being dialled
-	dials   goroutines.Group   // what is being dialled
+	end     context.CancelFunc // cancels pending dials
+	dials   goroutines.Group   // pending dials
 
 	mu        sync.Mutex // guards the fields below
 	addresses map[string]*dialAddress
-	open      map[net.Conn]string // with their addresses
+	open      map[net.Conn]string // to their addresses
 	waits     map[*arrival.Waits]bool
 	closed    bool
-	dropped   time.Time // when the connections last were
+	dropped   time.Time // time of the last drop
 }
 
-// dialAddress is an address.
+// dialAddress is the dialling state of one address.
 type dialAddress struct {
-	nextDialAt time.Time // when all of the burst is there again
-	failed     error     // why the last attempt failed
+	nextDialAt time.Time // when the full burst is available again
+	failed     error     // error of the last attempt
 	kept       []net.Conn
 }
 
 const (
-	dialBurst    = 16                     // connections at once: some for each server, and a reconnection of them
-	dialInterval = 200 * time.Millisecond // and then one each
+	dialBurst    = 16                     // connections at once: several for each server, and as many to reconnect
+	dialInterval = 200 * time.Millisecond // then one connection per interval
 	maxKept      = 4
-	dropInterval = time.Second // at most: a server that is not the right one yet must not be dialled for every call
+	dropInterval = time.Second // minimum between two drops: while a wrong server still replies, it must not be dialled for every call
 )
 
 func newDialer(network string, keep ...string) *dialer {
@@ -64,7 +65,7 @@ func newDialer(network string, keep ...string) *dialer {
 	return d
 }
 
-// dial has the signature that rueidis wants.
+// dial opens a connection. It has the signature that rueidis requires.
 func (d *dialer) dial(ctx context.Context, addr string, by *net.Dialer, secure *tls.Config) (net.Conn, error) {
 	conn, err := d.reserve(addr, time.Now())
 	if conn != nil || err != nil {
@@ -97,7 +98,7 @@ func (d *dialer) dial(ctx context.Context, addr string, by *net.Dialer, secure *
 	}
 }
 
-// reserve hands out a connection that was kept, or reports whether one may be made.
+// reserve returns a kept connection, or nil, nil if the caller may dial, or an error if it must not dial now.
 func (d *dialer) reserve(addr string, now time.Time) (net.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -123,7 +124,7 @@ func (d *dialer) reserve(addr string, now time.Time) (net.Conn, error) {
 	if at.nextDialAt.Before(now) {
 		at.nextDialAt = now
 	}
-	at.nextDialAt = at.nextDialAt.Add(dialInterval + rand.N(dialInterval/2)) // jitter, so that many processes do not dial in step
+	at.nextDialAt = at.nextDialAt.Add(dialInterval + rand.N(dialInterval/2)) // jitter, so that many instances do not dial in step
 	return nil, nil
 }
 
@@ -160,7 +161,7 @@ func (d *dialer) make(ctx context.Context, addr string, by *net.Dialer, secure *
 	return tracked, nil
 }
 
-// patience is how long a server may still take to reply; see [sluice.Arrivals].
+// patience returns how long a server may still take to reply; see [sluice.Arrivals].
 func (d *dialer) patience(budget time.Duration) (left time.Duration, own bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -170,7 +171,7 @@ func (d *dialer) patience(budget time.Duration) (left time.Duration, own bool) {
 	return arrival.Patience(budget, maps.Keys(d.waits))
 }
 
-// handshake makes a connection a secure one.
+// handshake performs the TLS handshake on a connection.
 func handshake(ctx context.Context, conn net.Conn, addr string, secure *tls.Config) (net.Conn, error) {
 	if secure.ServerName == "" {
 		secure = secure.Clone()
@@ -180,7 +181,7 @@ func handshake(ctx context.Context, conn net.Conn, addr string, secure *tls.Conf
 	if err := private.HandshakeContext(ctx); err != nil {
 		conn.Close()
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("%w: no answer by TLS: is this the server's TLS port?", err)
+			err = fmt.Errorf("%w: no TLS handshake reply: check that the port is the server's TLS port", err)
 		}
 		return nil, &net.OpError{Op: "dial", Net: "tls", Err: err}
 	}
@@ -200,9 +201,9 @@ func (d *dialer) keepFor(addr string, conn net.Conn) {
 	}
 }
 
-// answered notes what a server said first. If that is no error, the address is as good as new.
+// answered records the server's first message. Unless that is an error, the full dial burst is available again.
 func (d *dialer) answered(addr string, said []byte, err error) {
-	line, _, _ := strings.Cut(string(said[:min(len(said), longestLine)]), "\r\n")
+	line, _, _ := strings.Cut(string(said[:min(len(said), maxErrorLine)]), "\r\n")
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at := d.addresses[addr]
@@ -212,15 +213,15 @@ func (d *dialer) answered(addr string, said []byte, err error) {
 		at.failed = ServerError(text)
 	case len(said) > 0:
 		at.nextDialAt = time.Time{}
-	case !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed): // which say nothing
+	case !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed): // which carry no reason
 		at.failed = err
 	}
 }
 
-// longestLine is how much of an error is kept.
-const longestLine = 200
+// maxErrorLine is the maximum length of a recorded error in bytes.
+const maxErrorLine = 200
 
-// reason is why no connection could be made, if it is known.
+// reason returns why no connection could be opened, or nil if that is unknown.
 func (d *dialer) reason() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -232,8 +233,8 @@ func (d *dialer) reason() error {
 	return nil
 }
 
-// drop closes the connections, so that they are made anew: to whatever the name stands for by then, or to whom the
-// sentinels say. A server that was demoted keeps the old ones, and refuses every write on them.
+// drop closes the connections, so that new ones are opened: to the address that the name resolves to by then, or that
+// the sentinels return. A demoted primary keeps old connections open and rejects every write on them.
 func (d *dialer) drop(now time.Time) {
 	d.mu.Lock()
 	again := now.Sub(d.dropped) < dropInterval
@@ -246,8 +247,8 @@ func (d *dialer) drop(now time.Time) {
 	}
 }
 
-// close closes all connections and ends the making of others. Those of a client that was closed while it was used may be
-// open still, and goroutines of its would read from them for ever.
+// close closes all connections and cancels pending dials. Connections of a client that was closed while in use may
+// still be open, and the client's goroutines would read from them forever.
 func (d *dialer) close() {
 	d.closeAll(true)
 	d.end()
@@ -273,7 +274,7 @@ func (d *dialer) closeAll(last bool) {
 	}
 }
 
-// trackedConn tells the dialer when the server answers, and when it is closed.
+// trackedConn notifies the dialer of the server's first message, and when the connection is closed.
 type trackedConn struct {
 	net.Conn
 	by       *dialer
@@ -283,8 +284,8 @@ type trackedConn struct {
 	answered atomic.Bool
 }
 
-// Read notes what the server says first. With an error, such as that it has too many clients or wants a certificate, it
-// may hang up before the client has understood.
+// Read records the server's first message. If that is an error, such as too many clients or a missing certificate, the
+// server may close the connection before the client has read it.
 func (c *trackedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if !c.answered.Load() && !c.answered.Swap(true) {
@@ -293,11 +294,11 @@ func (c *trackedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write notes that the server has hung up without a word, which is how it may refuse a client by TLS.
+// Write records that the server has closed the connection without a message, as it may do when it rejects a TLS client.
 func (c *trackedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err != nil && c.secure && !c.answered.Swap(true) {
-		c.by.answered(c.addr, nil, fmt.Errorf("%w: after the TLS handshake: the server may want a client's certificate, see Config.TLS.Certificates", err))
+		c.by.answered(c.addr, nil, fmt.Errorf("%w: after the TLS handshake: the server may require a client certificate: see Config.TLS.Certificates", err))
 	}
 	return n, err
 }

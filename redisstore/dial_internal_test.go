@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestDialPace: some connections at once, then five a second at most, until the server answers.
+// TestDialPace checks that an address is dialled in a burst, then at most 5 times per second until the server replies.
 func TestDialPace(t *testing.T) {
 	d, now := newDialer("tcp"), time.Now()
 	passed := func(during time.Duration) (n int) {
@@ -23,28 +23,28 @@ func TestDialPace(t *testing.T) {
 		return n
 	}
 	if n := passed(10 * time.Millisecond); n != 10 {
-		t.Errorf("%d of the first 10", n)
+		t.Errorf("allowed %d of the first 10 dials", n)
 	}
 	if n := passed(10 * time.Second); n < 30 || n > 50+dialBurst-10 {
-		t.Errorf("%d in ten seconds", n)
+		t.Errorf("allowed %d dials in 10 s", n)
 	}
 	if _, err := d.reserve("b", now); err != nil {
-		t.Errorf("another address: %v", err)
+		t.Errorf("another address: error %v", err)
 	}
-	for passed(time.Millisecond) == 0 { // else the next one may be due just now
+	for passed(time.Millisecond) == 0 { // otherwise the next dial may be due right now
 	}
 	now = now.Add(-time.Millisecond)
 	d.answered("a", []byte("-ERR max number of clients reached\r\n"), nil)
 	if _, err := d.reserve("a", now); !errors.Is(err, errNotYet) || !errors.Is(err, ServerError("ERR max number of clients reached")) {
-		t.Errorf("after an error: %v", err)
+		t.Errorf("after an error reply: error %v", err)
 	}
 	d.answered("a", []byte("%7\r\n"), nil)
 	if n := passed(10 * time.Millisecond); n != 10 {
-		t.Errorf("%d of 10 after an answer", n)
+		t.Errorf("allowed %d of 10 dials after a reply", n)
 	}
 }
 
-// TestDialTooLate: a connection that comes too late for its caller is the next one's.
+// TestDialTooLate checks that a connection that is ready too late for its caller is kept for the next one.
 func TestDialTooLate(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +59,7 @@ func TestDialTooLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := d.dial(ctx, l.Addr().String(), slow, nil); !errors.Is(err, context.Canceled) {
-		t.Fatalf("a caller who left: %v", err)
+		t.Fatalf("dial after the caller's deadline: error %v", err)
 	}
 	close(release)
 	server, err := l.Accept()
@@ -76,12 +76,12 @@ func TestDialTooLate(t *testing.T) {
 		conn, err := d.dial(context.Background(), l.Addr().String(), never, nil)
 		if err == nil {
 			if got, want := conn.LocalAddr().String(), server.RemoteAddr().String(); got != want {
-				t.Errorf("from %s, want %s", got, want)
+				t.Errorf("connection from %s, want %s", got, want)
 			}
 			conn.Close()
 			return
 		}
 		<-tick.C
 	}
-	t.Error("it was not kept")
+	t.Error("the connection was not kept")
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/storekit"
 )
 
-// mostMade is how many takes are kept that can be settled: more than there are marks.
-const mostMade = 60
+// maxMade is the maximum number of takes kept for settlement: more than a bucket has marks.
+const maxMade = 60
 
-// firstTime is where the made-up calls begin.
+// firstTime is the time of the first random call.
 var firstTime = time.Date(2026, time.March, 2, 1, 0, 0, 0, time.UTC).UnixMicro()
 
-// plainTake is one that the script's short way is for.
+// plainTake returns a take for the script's fast path.
 func (d *differential) plainTake() sluice.Take {
 	for {
 		t := d.take()
@@ -45,7 +45,7 @@ func (d *differential) advance() {
 		d.now += d.rng.Int64N(3*min(window, int64(time.Hour/time.Microsecond))) + 1
 	case 7:
 		d.now -= d.rng.Int64N(min(window, int64(time.Hour/time.Microsecond)))
-	case 8: // where aligned windows begin
+	case 8: // to the start of aligned windows
 		d.now += window - d.now%window
 	case 9, 10:
 		if len(d.aims) > 0 {
@@ -54,13 +54,13 @@ func (d *differential) advance() {
 	default:
 		d.now += d.rng.Int64N(window/20 + 2)
 	}
-	// The store goes no further than the year 2105.
+	// The store supports times up to the year 2105.
 	if d.now < 40*step.Year || d.now > firstTime+70*step.Year {
 		d.now = firstTime + d.rng.Int64N(60*step.Year)
 	}
 }
 
-// elsewhere moves the clock to another time: states are counted from 2026, and not every server's clock is right.
+// elsewhere moves the clock to a distant time, because states count from 2026 and a server's clock may be wrong.
 func (d *differential) elsewhere() {
 	switch d.rng.IntN(4) {
 	case 0:
@@ -79,14 +79,15 @@ func (d *differential) take() sluice.Take {
 	if len(d.made) > 0 && d.rng.IntN(8) == 0 {
 		return d.settlement()
 	}
-	// Keys are new every few rounds, or debts would lock all of them; each mostly stays with one limit.
+	// New keys are used every few rounds, because negative balances would block all of them. Each mostly stays with one
+	// limit.
 	key := d.rng.IntN(2 * len(d.limits))
 	limit := d.limits[key%len(d.limits)]
 	if d.rng.IntN(20) == 0 {
 		limit = d.limits[d.rng.IntN(len(d.limits))]
 	}
 	t := sluice.Take{Rule: d.rules[d.rng.IntN(len(d.rules))], Limit: limit, Key: fmt.Sprint(d.rounds/3, "-", key)}
-	if d.restless { // all of a rule's numbers are changed, and changed again
+	if d.restless { // all limit parameters of a rule change repeatedly
 		number := d.rounds / 24
 		t.Rule, t.Key = d.rules[number%len(d.rules)], fmt.Sprint(number, "-", d.rng.IntN(4))
 		if d.rng.IntN(20) > 0 {
@@ -125,17 +126,17 @@ func (d *differential) take() sluice.Take {
 	return t
 }
 
-// current is the limit that most takes of a round have, which is another every few rounds.
+// current returns the limit of most takes of a round. It changes every few rounds.
 func (d *differential) current() *sluice.Limit { return d.limits[d.rounds/3%len(d.limits)] }
 
-// drawnLimits are limits of the kind of another, with numbers of all sizes.
+// drawnLimits returns n random limits of the same algorithm, with parameters of all sizes.
 func drawnLimits(rng *rand.Rand, like sluice.Limit, n int) (limits []sluice.Limit) {
 	size := func(most float64) int64 { return int64(math.Exp(rng.Float64() * math.Log(most))) }
 	for len(limits) < n {
 		l := like
 		l.Count, l.Window = size(1e6), time.Duration(size(366*24*3600*1e3))*time.Millisecond
 		switch rng.IntN(3) {
-		case 0: // of which others are simple parts
+		case 0: // others are simple fractions of these
 			l.Count, l.Window = size(30)*10, time.Duration(size(60))*time.Minute
 		case 1:
 			l.Window += time.Duration(rng.Int64N(1000)) * time.Microsecond
@@ -156,7 +157,7 @@ func drawnLimits(rng *rand.Rand, like sluice.Limit, n int) (limits []sluice.Limi
 			l = l.WithInitial(rng.Int64N(l.Burst))
 		}
 		if whole, err := l.Build(); err == nil {
-			if l.Burst > 1 && rng.IntN(4) == 0 { // as a process' share is, or a lease
+			if l.Burst > 1 && rng.IntN(4) == 0 { // as the share or lease of one instance is
 				l.Count, l.Burst = 1+l.Count/3, 1+l.Burst/(2+rng.Int64N(5))
 				l.Initial = min(l.Initial, l.Burst-1)
 				private.MakePart(&l, whole)
@@ -167,7 +168,7 @@ func drawnLimits(rng *rand.Rand, like sluice.Limit, n int) (limits []sluice.Limi
 	return limits
 }
 
-// reserve is a take on one of a few keys, on which much is out at a time and most of it is settled.
+// reserve returns a take on one of a few keys that have many open reservations, most of which are settled later.
 func (d *differential) reserve() sluice.Take {
 	const every = 12 // rounds
 	number := d.rounds / every
@@ -187,7 +188,7 @@ func (d *differential) reserve() sluice.Take {
 		default:
 			t.Cost = -1 - d.rng.Int64N(t.Charged)
 		}
-		if d.rng.IntN(500) == 0 { // another limit since
+		if d.rng.IntN(500) == 0 { // the limit has changed since
 			t.Limit = d.limits[d.rng.IntN(len(d.limits))]
 		}
 		return t
@@ -214,8 +215,8 @@ func (d *differential) reserve() sluice.Take {
 	return t
 }
 
-// note remembers what is worth coming back to: the take, in case it is granted at once, and the moments at which
-// something about it will change.
+// note records the take, if it is granted at once, for a later settlement, and the times at which a decision about it
+// changes.
 func (d *differential) note(t sluice.Take) {
 	p := private.ParamsOf(t.Limit)
 	moments := []int64{p.SoftPeriod, p.Length, group.IdempotencyTTL, p.Length - d.now%p.Length}
@@ -225,23 +226,24 @@ func (d *differential) note(t sluice.Take) {
 	far := 2 * d.pace
 	if p.HasInitial {
 		moments = append(moments, p.Drips().NewQ, p.Drips().FillQ)
-		if d.rng.IntN(20) == 0 { // when it is new again
+		if d.rng.IntN(20) == 0 { // when the bucket has expired
 			far = max(far, 4*keptFull)
 			moments = append(moments, keptFull, keptFull+p.Drips().NewQ, keptFull+p.Drips().FillQ)
 		}
 	}
 	for _, after := range moments {
-		if after > 0 && after < far { // others would be too far to come back from
+		if after > 0 && after < far { // later times would be too far to come back from
 			d.aims = append(d.aims, d.now+after)
 		}
 	}
 	t.Receipt = d.now
 	d.made = append(d.made, t)
-	d.made = d.made[max(0, len(d.made)-mostMade):]
+	d.made = d.made[max(0, len(d.made)-maxMade):]
 	d.aims = d.aims[max(0, len(d.aims)-20):]
 }
 
-// settlement gives an earlier take back or charges more for it, perhaps under other numbers or for the wrong moment.
+// settlement returns a refund or an additional charge of an earlier take, sometimes under other limit parameters or
+// with a wrong time.
 func (d *differential) settlement() sluice.Take {
 	t := d.made[d.rng.IntN(len(d.made))]
 	t.MinGrant, t.MaxDelay, t.IdempotencyID = 0, 0, 0
@@ -263,7 +265,7 @@ func (d *differential) settlement() sluice.Take {
 	}
 	switch d.rng.IntN(7) {
 	case 6:
-		if t.Settles { // at what was reserved
+		if t.Settles { // at the reserved cost
 			t.Cost = 0
 			return t
 		}
@@ -274,7 +276,7 @@ func (d *differential) settlement() sluice.Take {
 		if d.rng.IntN(10) == 0 {
 			t.Cost = d.rng.Int64N(sluice.MaxCost) + 1
 		}
-		if d.rng.IntN(4) == 0 { // the most that an entry of a log can hold
+		if d.rng.IntN(4) == 0 { // the maximum cost of a log entry
 			t.Cost = max(1, 16_383-t.Cost)
 		}
 	case 2:

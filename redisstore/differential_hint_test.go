@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// runID asks a server which it is.
+// runID returns the server's run ID.
 func runID(do func(command ...string) (string, error)) string {
 	info, err := do("INFO", "server")
 	if err != nil {
@@ -19,11 +19,11 @@ func runID(do func(command ...string) (string, error)) string {
 	return strings.Fields(id)[0]
 }
 
-// hint adds hints to a call, and has the model go on from what they should make of its states. It returns how many
-// should be of use.
+// hint adds hints to a call, and updates the states of the model as the hints should. It returns how many hints should
+// change a state.
 func (d *differential) hint(c *call, plain bool) (useful int64) {
-	if d.rng.IntN(2) == 0 || plain && d.rng.IntN(2) == 0 || // which would not go the short way
-		d.marks && d.rng.IntN(20) > 0 { // which they take away
+	if d.rng.IntN(2) == 0 || plain && d.rng.IntN(2) == 0 || // hints disable the fast path
+		d.marks && d.rng.IntN(20) > 0 { // hints remove marks
 		return 0
 	}
 	c.asks = true
@@ -54,13 +54,13 @@ func (d *differential) hint(c *call, plain bool) (useful int64) {
 	return useful
 }
 
-// firstTime is when the first take on a cell happens.
+// firstTime returns the time of the first take on a cell.
 func (c *call) firstTime(cell int) int64 {
 	return c.firstOf(cell).time
 }
 
-// sighting makes up what a process may have seen of a cell: a state that is a little different, or one of another
-// history, perhaps under other numbers or by a clock that was wrong.
+// sighting returns a random state that a process may have received for a cell: slightly different, or with another
+// history, sometimes under other limit parameters or from a wrong clock.
 func (d *differential) sighting(p *step.Params, stored *cell, now int64) lastState {
 	seen := cell{state: stored.state, words: slices.Clone(stored.words)}
 	if seen.state.ExpiresAt <= now || d.rng.IntN(3) == 0 {
@@ -86,7 +86,7 @@ func (d *differential) sighting(p *step.Params, stored *cell, now int64) lastSta
 	if seen.state.ExpiresAt > now && p.Kind != step.Slices && d.rng.IntN(10) == 0 {
 		seen.state.ExpiresAt += d.rng.Int64N(5) - 2
 	}
-	if d.rng.IntN(10) == 0 { // in debt
+	if d.rng.IntN(10) == 0 { // with a negative balance
 		seen.adjust(q, at, step.Settlement{At: at, Delta: 1 + d.rng.Int64N(min(2*q.Limit()+1, 1<<40))})
 	}
 	from := &serverEpoch{server: d.runID}
@@ -94,14 +94,14 @@ func (d *differential) sighting(p *step.Params, stored *cell, now int64) lastSta
 		from.server = strings.Repeat("f", 40)
 	}
 	s := lastState{state: seen.state, from: from}
-	if p.Kind == step.Slices { // marks are not sent along
+	if p.Kind == step.Slices { // hints contain no marks
 		s.words = seen.words
 	}
 	return s
 }
 
-// laterOf is what the script should make of a stored state and a hint, said without regard to what it costs to say: the
-// new state, or nil if the stored one stays.
+// laterOf returns the state that the script should compute from a stored state and a hint, or nil if the stored one
+// stays. It is written for clarity, not speed.
 func laterOf(p *step.Params, now int64, s, h cell, known *step.Known) *cell {
 	if h.state.ExpiresAt <= now {
 		return nil
@@ -126,13 +126,13 @@ func laterOf(p *step.Params, now int64, s, h cell, known *step.Known) *cell {
 	return laterSlices(p, now, s, h)
 }
 
-// instant is when a bucket will be full, exactly.
+// instant returns the exact time when a bucket is full.
 func instant(at int64, frac, den uint64) *big.Rat {
 	less := new(big.Rat).SetFrac(new(big.Int).SetUint64(frac), new(big.Int).SetUint64(den))
 	return new(big.Rat).Sub(new(big.Rat).SetInt64(at), less)
 }
 
-// keptFull is how long a bucket with an initial level is kept once it is full.
+// keptFull is how long the state of a bucket with an initial level is kept once it is full.
 const keptFull = 24 * 3600 * 1_000_000
 
 func laterBucket(p *step.Params, now int64, s, h cell) *cell {
@@ -141,7 +141,7 @@ func laterBucket(p *step.Params, now int64, s, h cell) *cell {
 	if p.HasInitial {
 		keep = keptFull
 		for _, c := range []*cell{&s, &h} {
-			if c.state.ExpiresAt > now { // the moment at which it is full, or nothing if that has passed
+			if c.state.ExpiresAt > now { // the time when it is full; nil if that has passed
 				if c.state.ExpiresAt -= keep; c.state.ExpiresAt <= now {
 					c.state = step.State{ExpiresAt: now}
 				}
@@ -149,14 +149,14 @@ func laterBucket(p *step.Params, now int64, s, h cell) *cell {
 		}
 	}
 	for _, c := range []*cell{&s, &h} {
-		if c.state.Value >= drips.Den { // of a limit with the same shape, whose fractions are others
+		if c.state.Value >= drips.Den { // of a limit with the same shape but another denominator
 			c.state.Value = 0
 		}
 	}
 	full := instant(h.state.ExpiresAt, h.state.Value, drips.Den)
 	empty := instant(now+drips.FillQ, 0, 1)
 	empty.Add(empty, new(big.Rat).SetFrac(new(big.Int).SetUint64(drips.FillR), new(big.Int).SetUint64(drips.Den)))
-	if full.Cmp(empty) > 0 { // rounded up to a microsecond, less a fraction
+	if full.Cmp(empty) > 0 { // rounded up to a microsecond, minus a fraction
 		full = empty
 		num, den := empty.Num(), empty.Denom()
 		up := new(big.Int).Add(num, new(big.Int).Sub(den, big.NewInt(1)))
@@ -166,7 +166,7 @@ func laterBucket(p *step.Params, now int64, s, h cell) *cell {
 		h.state.ExpiresAt, h.state.Value = up.Int64(), frac.Num().Uint64()
 	}
 	before := instant(now, 0, 1)
-	if p.HasInitial && s.state.ExpiresAt == 0 { // what is not stored is new
+	if p.HasInitial && s.state.ExpiresAt == 0 { // a bucket without a state is new
 		before = instant(now+drips.NewQ, 0, 1)
 		before.Add(before, new(big.Rat).SetFrac(new(big.Int).SetUint64(drips.NewR), new(big.Int).SetUint64(drips.Den)))
 	}
@@ -230,7 +230,7 @@ func laterWindow(p *step.Params, now int64, s, h cell) *cell {
 
 func laterCounter(p *step.Params, now int64, s, h cell) *cell {
 	begin := now - now%p.Length
-	// counts are those of this window and the one before, and whether the state is of any other.
+	// counts returns the counts of the current and the previous window, and whether the state is from one of the two.
 	counts := func(c *cell) (cur, prev int64, fits bool) {
 		cur, prev = int64(c.state.Value&step.MaxWindowCount), int64(c.state.Value>>32)
 		switch start := c.state.ExpiresAt - 2*p.Length; {
@@ -251,7 +251,7 @@ func laterCounter(p *step.Params, now int64, s, h cell) *cell {
 	}
 	cur, prev = max(cur, seenCur), max(prev, seenPrev)
 	h.state = step.State{ExpiresAt: begin + 2*p.Length, Value: uint64(cur) | uint64(prev)<<32, Shape: p.Shape()}
-	if cur == 0 { // as the window before would have left it
+	if cur == 0 { // stored as the state of the previous window
 		h.state = step.State{ExpiresAt: begin + p.Length, Value: uint64(prev), Shape: p.Shape()}
 	}
 	return &h
@@ -260,7 +260,7 @@ func laterCounter(p *step.Params, now int64, s, h cell) *cell {
 func laterSlices(p *step.Params, now int64, s, h cell) *cell {
 	slice, size := p.SliceLength(), p.Slices+1
 	number := now / slice
-	// counts are by the number of the sub-window, and whether the state is not of later ones.
+	// counts returns the counts by number of the sub-window, and whether the state is not from later ones.
 	counts := func(c *cell) (map[int64]uint64, bool) {
 		all := map[int64]uint64{}
 		if c.state.ExpiresAt <= now {

@@ -16,8 +16,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// algorithms are limits by what counts them; those of one line are numbers that one rule changes between. Their shapes
-// differ wherever their meanings do.
+// algorithm is a list of limits of one kind. A rule changes between the limits of one list. Their shapes differ
+// wherever their meanings do.
 type algorithm struct {
 	name   string
 	limits []sluice.Limit
@@ -40,7 +40,7 @@ var algorithms = []algorithm{
 		sluice.Per(7, 1_000_003*time.Microsecond).WithInitial(3), sluice.Per(99_991, time.Hour).WithInitial(0),
 		sluice.Per(1, 366*24*time.Hour).WithInitial(0), sluice.PerSecond(10_000_000).WithInitial(9_999_999),
 		sluice.Per(10_000_019, 7*time.Second).WithBurst(1 << 40).WithInitial(1 << 39), sluice.Per(10_000, time.Millisecond).WithInitial(1),
-		sluice.PerMinute(100).WithInitial(90), // of the same meaning as the first
+		sluice.PerMinute(100).WithInitial(90), // equivalent to the first
 	}},
 	{"initial_and_others", []sluice.Limit{
 		sluice.PerMinute(100).WithInitial(10), sluice.PerSecond(10), sluice.PerMinute(7).WithInitial(0), sluice.PerMinute(100),
@@ -86,9 +86,8 @@ var algorithms = []algorithm{
 	}},
 }
 
-// TestLuaEqualsGo plays made-up calls to the script, a thousand at a time and each at a moment of its own, and to the
-// algorithms in Go, which never see what the script stored. Every answer must be the same, and every state must be the
-// one that Go arrives at.
+// TestLuaEqualsGo sends random calls, in batches of a thousand and each at its own time, to the script and to the Go
+// implementation, which does not see the states of the script. All answers and all states must be equal.
 func TestLuaEqualsGo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -105,26 +104,26 @@ func TestLuaEqualsGo(t *testing.T) {
 				}
 				d.pace = private.ParamsOf(d.limits[d.rng.IntN(len(d.limits))]).Length
 				d.round(1000)
-				for range 5 { // with more that is hinted than is asked
+				for range 5 { // with more hints than calls
 					d.round(10)
 				}
 			}
-			t.Logf("%d takes, %d allowed, %d denied, %d adjusted, %d replayed; %d of %d hints were of use",
+			t.Logf("%d takes, %d allowed, %d denied, %d adjusted, %d replayed; %d of %d hints applied",
 				d.takes, d.allowed, d.denied, d.adjusted, d.replayed, d.useful, d.hinted)
-			t.Logf("%d settled, %d of them given back, %d forgiven in part; %d states with marks, %d with all",
+			t.Logf("%d settled, %d of them refunded, %d partly forgiven; %d states with marks, %d with the maximum",
 				d.reserved, d.refunded, d.forgiven, d.marked, d.most)
-			t.Logf("%d states of other numbers, %d of them unknown, %d with marks", d.changed, d.unknown, d.scaled)
+			t.Logf("%d states of other limit parameters, %d of them unknown, %d with marks", d.changed, d.unknown, d.scaled)
 			if a.name != "sliding_log" && a.name != "concurrency" && (d.useful < d.hinted/10 || d.hinted < 20*rounds) {
-				t.Error("too few hints were of use")
+				t.Error("too few hints applied")
 			}
 			if d.allowed < d.takes/10 || d.denied < d.takes/50 || d.adjusted < d.takes/100 || d.replayed < d.takes/2000 {
-				t.Error("the calls are too much of one kind to show anything")
+				t.Error("the calls are not diverse enough")
 			}
 		})
 	}
 }
 
-// TestMarksEqualGo is the same for a few keys on which many reservations are out at a time.
+// TestMarksEqualGo is TestLuaEqualsGo for a few keys with many open reservations.
 func TestMarksEqualGo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -138,10 +137,10 @@ func TestMarksEqualGo(t *testing.T) {
 				rounds = 50_000
 			}
 			limits := slices.Clone(a.limits)
-			if a.name == "token_bucket" { // which a rule may change to, and has no marks
+			if a.name == "token_bucket" { // a rule may change to it, and it has no marks
 				limits = append(limits, sluice.PerMinute(100).WithAlgorithm(sluice.LeakyQueue))
 			}
-			if a.name == "initial_bucket" { // nearly full ones, or the first takes of each key would all be denied
+			if a.name == "initial_bucket" { // nearly full ones, because otherwise the first takes of each key would all be denied
 				for i := range limits {
 					burst := limits[i].Max()
 					limits[i] = limits[i].WithInitial(burst - burst/10 - 1)
@@ -157,24 +156,24 @@ func TestMarksEqualGo(t *testing.T) {
 				d.pace = min(p.Length*(p.Burst/p.Count+1)/300+1, step.Year)
 				d.round(60)
 			}
-			t.Logf("%d takes, %d allowed, %d denied, %d settled, %d of them given back, %d forgiven in part; %d states with marks, %d with all",
+			t.Logf("%d takes, %d allowed, %d denied, %d settled, %d of them refunded, %d partly forgiven; %d states with marks, %d with the maximum",
 				d.takes, d.allowed, d.denied, d.reserved, d.refunded, d.forgiven, d.marked, d.most)
-			t.Logf("%d states of other numbers, %d of them unknown, %d with marks", d.changed, d.unknown, d.scaled)
+			t.Logf("%d states of other limit parameters, %d of them unknown, %d with marks", d.changed, d.unknown, d.scaled)
 			if d.refunded < d.takes/50 || d.denied < d.takes/50 || d.forgiven < 20 || d.most < 10 {
-				t.Error("the calls are too much of one kind to show anything")
+				t.Error("the calls are not diverse enough")
 			}
 		})
 	}
 }
 
-// TestChangedEqualsGo is the same for rules whose numbers change all the time, among many of all sizes, of which two thirds
-// are known.
+// TestChangedEqualsGo is TestLuaEqualsGo for rules whose limit parameters change all the time, among many of all sizes,
+// two thirds of which are known to the script's caller.
 func TestChangedEqualsGo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	plain := algorithm{"token_bucket_plain", algorithms[0].limits}
 	for _, a := range append(slices.Clone(algorithms), plain) {
-		if a.name == "fixed_window" || a.name == "sliding_log" || a.name == "concurrency" || a.name == "initial_and_others" { // which keep a count, whatever changes
+		if a.name == "fixed_window" || a.name == "sliding_log" || a.name == "concurrency" || a.name == "initial_and_others" { // which keep their count under any parameters
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
@@ -201,19 +200,19 @@ func TestChangedEqualsGo(t *testing.T) {
 				}
 				d.round(6)
 			}
-			t.Logf("%d takes, %d allowed, %d denied, %d adjusted, %d given back; %d states of other numbers, %d of them unknown, %d with marks",
+			t.Logf("%d takes, %d allowed, %d denied, %d adjusted, %d refunded; %d states of other limit parameters, %d of them unknown, %d with marks",
 				d.takes, d.allowed, d.denied, d.adjusted, d.refunded, d.changed, d.unknown, d.scaled)
 			marks := a.name == "token_bucket" || a.name == "interval_bucket" || a.name == "initial_bucket"
 			if d.changed < rounds/3 || d.unknown < d.changed/10 || d.unknown > d.changed/2 || marks && d.scaled < d.changed/20 ||
 				d.allowed < d.takes/10 || d.denied < d.takes/20 {
-				t.Error("the calls are too much of one kind to show anything")
+				t.Error("the calls are not diverse enough")
 			}
 		})
 	}
 }
 
-// TestShortWayEqualsGo is the same for single plain takes, which the script has a shorter way for. They all happen at
-// the time of their call.
+// TestShortWayEqualsGo is TestLuaEqualsGo for single fast takes, for which the script has a fast path. They all happen
+// at the time of their call.
 func TestShortWayEqualsGo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -235,17 +234,17 @@ func TestShortWayEqualsGo(t *testing.T) {
 				}
 				d.pace = private.ParamsOf(d.limits[d.rng.IntN(len(d.limits))]).Length
 				d.round(1 + d.rng.IntN(200))
-				for range 20 { // alone, which is a way of its own
+				for range 20 { // one at a time, which is a separate path
 					d.round(1)
 				}
 			}
-			t.Logf("%d takes, %d allowed, %d denied; %d of %d hints were of use; %d states of other numbers, %d of them unknown",
+			t.Logf("%d takes, %d allowed, %d denied; %d of %d hints applied; %d states of other limit parameters, %d of them unknown",
 				d.takes, d.allowed, d.denied, d.useful, d.hinted, d.changed, d.unknown)
 			if d.useful < d.hinted/10 || d.hinted < 3*rounds {
-				t.Error("too few hints were of use")
+				t.Error("too few hints applied")
 			}
 			if d.allowed < d.takes/10 || d.denied < d.takes/50 {
-				t.Error("the calls are too much of one kind to show anything")
+				t.Error("the calls are not diverse enough")
 			}
 		})
 	}
@@ -259,25 +258,25 @@ type differential struct {
 	limits []*sluice.Limit
 	rules  []*sluice.Rule
 	now    int64
-	pace   int64 // how fast time goes: a window
+	pace   int64 // scale of time steps: a window
 	plain  bool
-	marks  bool // of few keys
+	marks  bool // few keys with many reservations
 
-	restless bool // a rule's numbers change all the time
+	restless bool // limit parameters change all the time
 
-	cells  map[string]*cell // what Go arrives at, by stored key
+	cells  map[string]*cell // states of the Go implementation, by stored key
 	ids    map[string]idempotencyRecord
 	made   []sluice.Take // takes that can be settled
-	aims   []int64       // moments at which an answer changes
+	aims   []int64       // times at which an answer changes
 	rounds int
 
 	runID string
 
 	takes, allowed, denied, adjusted, replayed, hinted, useful int
 
-	reserved, refunded, forgiven int // takes that were settled, and of which something came back, or went beyond the cap
-	marked, most                 int // states with marks, and with as many as are kept
-	changed, unknown, scaled     int // states of other numbers, of such as are not known, and of known ones with marks
+	reserved, refunded, forgiven int // settled takes, those with a refund, and those above the cap
+	marked, most                 int // states with marks, and with the maximum number of them
+	changed, unknown, scaled     int // states of other parameters, of unknown ones, and of known ones with marks
 }
 
 func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Limit) *differential {
@@ -290,7 +289,7 @@ func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Lim
 		t: t, rng: rand.New(rand.NewPCG(seed, 2)), server: server,
 		now: firstTime, cells: map[string]*cell{}, ids: map[string]idempotencyRecord{}, runID: runID(server.Do),
 	}
-	client := dialServer(t, server) // which is more patient than the store's own
+	client := dialServer(t, server) // with a longer timeout than the store's own
 	d.store = sluice.Must(Open(Config{
 		Client: client, KeyPrefix: t.Name() + ":", Now: func() time.Time { return time.UnixMicro(d.now) },
 	}))
@@ -298,14 +297,14 @@ func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Lim
 		d.limits = append(d.limits, sluice.Must(l.Build()))
 	}
 	d.store.records.vain = map[group.RuleID]time.Time{}
-	for i := range 4 { // plain, shadow, charging, both
+	for i := range 4 { // all combinations of shadow and ChargeDenied
 		d.rules = append(d.rules, sluice.Must(sluice.NewRule(sluice.Rule{
 			Name: fmt.Sprint("r", i), Limit: sluice.PerSecond(1), Shadow: i&1 != 0, ChargeDenied: i&2 != 0,
 		})))
-		// What is known stays as it is: it is never asked for.
+		// The known parameters stay as they are, because records are never read.
 		d.store.records.vain[private.RuleOf(d.rules[i]).ID] = time.Now().Add(24 * time.Hour)
 		for j, l := range d.limits {
-			if j%3 != i%3 { // of the rest nothing is known but where they are part of the call
+			if j%3 != i%3 { // the others are known only if they are part of the call
 				d.store.registry.Known(private.RuleOf(d.rules[i]).ID).Learn(private.ParamsOf(l).Numbers())
 			}
 		}
@@ -313,11 +312,11 @@ func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Lim
 	return d
 }
 
-// round plays groups of one to three takes until there are n.
+// round sends groups of one to three takes until there are n takes.
 func (d *differential) round(n int) {
 	c := emptyCall(&idleRuns)
 	defer c.recycle(&idleRuns)
-	plain := d.plain && d.rng.IntN(8) > 0 // others leave marks, which the short way leaves alone
+	plain := d.plain && d.rng.IntN(8) > 0 // other takes leave marks, which the fast path does not handle
 	d.advance()
 	for len(c.ops) < n {
 		group := make([]sluice.Take, min(n, 1+max(0, d.rng.IntN(6)-3)))
@@ -331,13 +330,13 @@ func (d *differential) round(n int) {
 				group[i] = d.take()
 			}
 			if d.plain && group[i].Receipt == 0 {
-				group[i].Key += fmt.Sprint("/", i) // a group's are all different
+				group[i].Key += fmt.Sprint("/", i) // all keys of a group are different
 			}
 		}
 		d.add(c, group...)
 	}
 	c.allFast = plain
-	// Sometimes the script has been forgotten.
+	// Sometimes the server has lost the script.
 	if d.rounds++; d.rounds%10 == 0 && (!plain || d.rounds%100 == 0) {
 		if _, err := d.server.Do("SCRIPT", "FLUSH"); err != nil {
 			d.t.Fatal(err)
@@ -346,7 +345,7 @@ func (d *differential) round(n int) {
 	c.place()
 	c.tell(&d.store.registry)
 	useful := d.hint(c, plain)
-	if !c.mixed && d.rng.IntN(8) > 0 { // as a process would that expects no change
+	if !c.mixed && d.rng.IntN(8) > 0 { // like a process that expects no change
 		c.told = nil
 	}
 	r, err := d.store.sendAgain(context.Background(), c, d.now)
@@ -354,7 +353,7 @@ func (d *differential) round(n int) {
 		d.t.Fatal(err)
 	}
 	if r.told != c.asks || r.told && r.server != d.runID || r.restored != useful {
-		d.t.Fatalf("the script took %d hints of %d, want %d; it runs on %q, want %q",
+		d.t.Fatalf("the script applied %d hints of %d, want %d; run ID %q, want %q",
 			r.restored, len(c.hints), useful, r.server, d.runID)
 	}
 	d.compareStates(c)
@@ -367,7 +366,7 @@ func (d *differential) round(n int) {
 		return
 	}
 	d.checkExpiry()
-	if d.rounds%30 == 0 { // or a long run would keep too much
+	if d.rounds%30 == 0 { // to bound memory in a long run
 		if _, err := d.server.Do("FLUSHALL"); err != nil {
 			d.t.Fatal(err)
 		}
@@ -378,7 +377,7 @@ func (d *differential) round(n int) {
 	}
 }
 
-// checkExpiry finds keys that would stay for ever.
+// checkExpiry fails if a key has no TTL.
 func (d *differential) checkExpiry() {
 	left, err := d.server.Do("EVAL", `
 		local left = {}
@@ -389,7 +388,7 @@ func (d *differential) checkExpiry() {
 		end
 		return left`, "0")
 	if err != nil || left != "" {
-		d.t.Fatalf("without a time to live: %q, %v", left, err)
+		d.t.Fatalf("keys without a TTL: %q, %v", left, err)
 	}
 }
 
@@ -409,7 +408,7 @@ func (d *differential) add(c *call, group ...sluice.Take) {
 	}
 }
 
-// compareStates holds what the script found against what Go arrived at.
+// compareStates compares the states that the script found with those of the Go implementation.
 func (d *differential) compareStates(c *call) {
 	for i := range c.cells {
 		got, want := &c.cells[i], d.cells[c.keys[2*i]]
@@ -447,12 +446,12 @@ func (d *differential) compareStates(c *call) {
 	}
 	for i := range c.ids {
 		if got, want := c.ids[i], d.ids[c.keys[2*len(c.cells)+i]]; got != want {
-			d.t.Fatalf("%s: the script remembered %+v, want %+v", c.keys[2*len(c.cells)+i], got, want)
+			d.t.Fatalf("%s: the script stored the ID %+v, want %+v", c.keys[2*len(c.cells)+i], got, want)
 		}
 	}
 }
 
-// wideWords are the words that mean something.
+// wideWords returns the words that are in use.
 func (c *cell) wideWords() []uint64 {
 	if c.kind <= step.Interval && len(c.words) > 0 {
 		return c.words[:2+3*c.words[1]]
@@ -464,7 +463,7 @@ func (c *call) paramsOf(cell int) *step.Params { return c.firstOf(cell).Params }
 
 func (c *call) knownOf(cell int) *step.Known { return c.firstOf(cell).Request.Known }
 
-// firstOf is the first take on a cell.
+// firstOf returns the first take on a cell.
 func (c *call) firstOf(cell int) *op {
 	for i := range c.ops {
 		if c.ops[i].cell == cell {
@@ -474,7 +473,7 @@ func (c *call) firstOf(cell int) *op {
 	return nil
 }
 
-// model plays the call to the algorithms in Go, on the states that they arrived at themselves.
+// model applies the call with the Go implementation, on its own states.
 func (d *differential) model(c *call) []step.Answer {
 	m := *c
 	m.ops = append([]op(nil), c.ops...)
@@ -533,7 +532,7 @@ func (d *differential) compare(c *call, got, want []step.Answer) {
 			if got[i].Granted < o.Request.Cost && o.Request.Cost > 0 {
 				d.forgiven++
 			}
-			if o.Params.Kind == step.Permits && o.Request.Cost > 0 && got[i].Allowed { // renewed, it has a new name
+			if o.Params.Kind == step.Permits && o.Request.Cost > 0 && got[i].Allowed { // a renewed permit has a new receipt
 				d.made = append(d.made, sluice.Take{
 					Rule: d.ruleOf(o), Limit: d.limitOf(o), Key: o.Key, Cost: o.Request.Cost, Receipt: got[i].At,
 				})
@@ -554,7 +553,7 @@ func (d *differential) compare(c *call, got, want []step.Answer) {
 			return
 		}
 	}
-	d.made = d.made[max(0, len(d.made)-mostMade):]
+	d.made = d.made[max(0, len(d.made)-maxMade):]
 }
 
 func (d *differential) ruleOf(o *op) *sluice.Rule {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// await waits until something succeeds.
+// await calls try until it succeeds, for up to a minute.
 func await(t testing.TB, try func() error) {
 	t.Helper()
 	deadline, tick := time.After(time.Minute), time.NewTicker(5*time.Millisecond)

@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// Many processes share a limit of a hundred a minute for each user.
+// Many processes share a limit of 100 requests per minute and user.
 func Example() {
 	store, err := redisstore.Open(redisstore.Config{URL: "redis://localhost:6379"})
 	if err != nil {
@@ -31,7 +31,7 @@ func Example() {
 	}
 }
 
-// A server that announces ten terabytes does not make the process allocate them.
+// A server that announces a reply of ten terabytes does not make the process allocate them.
 func ExampleGuard() {
 	conn, server := net.Pipe()
 	go func() { _, _ = io.WriteString(server, "$9999999999999\r\n") }()
@@ -41,7 +41,7 @@ func ExampleGuard() {
 	// Output: Redis localhost:6379: reply rejected, connection closed: reply of 9999999999999 bytes, maximum 16777216
 }
 
-// A configuration is checked without a server.
+// Check validates a configuration without a server.
 func ExampleConfig_Check() {
 	fmt.Println(redisstore.Config{URL: "redis://localhost:6379"}.Check())
 	fmt.Println(redisstore.Config{URL: "http://localhost:6379"}.Check())
@@ -50,14 +50,15 @@ func ExampleConfig_Check() {
 	// redisstore: configuration error: Config.URL is not of the form redis://user:password@host:6379/0, rediss://… with TLS or unix://…
 }
 
-// While the server cannot be asked, each process admits its part, for which it has to know how many share the store.
+// While the store is unavailable, each instance admits its share of the limit, for which it needs the number of
+// instances.
 func ExampleStore_Heartbeat() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	store := sluice.Must(redisstore.Open(redisstore.Config{URL: "redis://localhost:6379"}))
 	defer store.Close()
 	if err := store.Join(ctx); err != nil {
-		log.Print("the number of processes is not known yet: ", err)
+		log.Print("the number of instances is unknown: ", err)
 	}
 	go func() { _ = store.Heartbeat(ctx) }()
 

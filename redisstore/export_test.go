@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/storekit"
 )
 
-// opsOf says takes in integers. An error means that they make no sense.
+// opsOf compiles takes. It returns an error if they are invalid.
 func opsOf(takes []sluice.Take) ([]group.Op, error) {
 	ops := make([]group.Op, len(takes))
 	for i := range takes {
@@ -19,7 +19,7 @@ func opsOf(takes []sluice.Take) ([]group.Op, error) {
 	return ops, nil
 }
 
-// WithoutHints has a store send no hints, to show what they are good for. It comes before the first call.
+// WithoutHints disables failover hints, to show their effect. It must be called before the first call.
 func (s *Store) WithoutHints() *Store {
 	s.hints.off = true
 	return s

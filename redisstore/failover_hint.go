@@ -17,53 +17,54 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// A server that dies may take with it what it had not yet passed on, and who takes over would hand out a budget that is
-// spent. So the store remembers what it last saw of each key and whose word that was, and when it may be another server
-// that answers, this goes along with the next call as a hint. The script takes the later of what it has and the hint,
-// unless it runs on the very server that gave it: there, what the hint says may have been reset or given back since.
+// A primary that fails may lose writes that it had not replicated, and the new primary would then grant quota that is
+// already used. The store therefore remembers the last state of each key and the server that returned it. When another
+// server may reply, the state is sent as a hint with the next call for the key. The script continues from the later of
+// its own state and the hint, unless it runs on the very server that the hint is from: there the state may have been
+// reset or refunded since.
 //
-// Which server answers is known by its run ID. The script says it only when asked, because finding out costs more than
-// a decision. It is asked by the first call of each epoch, and an epoch ends with everything that may bring another
-// server: a lost connection, a new one, a call that failed. What changes without either, as behind a proxy or with a client that is
-// not our own, is noticed by asking every second.
+// A server is identified by its run ID. The script returns it only on request, because reading it costs more than a
+// decision. The first call of each epoch requests it. An epoch ends with every event after which another server may
+// reply: a lost connection, a new connection, a failed call. Changes without such an event, as behind a proxy or with a
+// client of the caller, are noticed because the run ID is also requested once per second.
 
-// failoverHints remembers states and sends them along.
+// failoverHints stores the last states of keys and adds them to calls as hints.
 type failoverHints struct {
-	off               bool // in tests
+	off               bool // disabled, in tests
 	began             time.Time
 	epoch             atomic.Uint64
-	failoverSuspected atomic.Bool                   // a call failed, and the epoch has not ended yet
-	ended             atomic.Int64                  // when it did so for that reason, since began
-	asked             atomic.Int64                  // when a server was last asked which it is, since began
-	ahead             atomic.Int64                  // by how much the server's clock is ahead of ours, in microseconds
-	origins           []atomic.Pointer[serverEpoch] // who answers, by slot; on a single server there is one
+	failoverSuspected atomic.Bool                   // a call failed since the last epoch ended
+	ended             atomic.Int64                  // when an epoch last ended because of failed calls, since began
+	asked             atomic.Int64                  // when a run ID was last requested, since began
+	ahead             atomic.Int64                  // server clock minus local clock, in microseconds
+	origins           []atomic.Pointer[serverEpoch] // the server that replies, by hash slot; one element for a single server
 	restored          atomic.Int64
-	moved             func() // another server answers than before
+	moved             func() // called when another server replies than before
 
 	seed   maphash.Seed
 	shards [hintShards]hintShard
 }
 
-// serverEpoch is a server that answers, or did.
+// serverEpoch identifies a server that replied, and the epoch in which it did.
 type serverEpoch struct {
 	epoch  uint64
-	server string // its run ID; empty if it may not say
+	server string // its run ID; empty if the ACL does not permit INFO
 }
 
 type hintShard struct {
-	mu         sync.Mutex // guards the following
+	mu         sync.Mutex // guards the fields below
 	lastStates map[uint64]lastState
 }
 
-// lastState is what was last seen of a key.
+// lastState is the last known state of a key.
 type lastState struct {
 	state step.State
-	words []uint64 // nobody changes them any more
+	words []uint64 // immutable
 	from  *serverEpoch
-	rule  uint64 // a part of its rule's digest
+	rule  uint64 // first half of its rule's digest
 }
 
-// hint is a sighting on its way to the server.
+// hint is a lastState that is sent with a call.
 type hint struct {
 	cell int
 	lastState
@@ -71,11 +72,11 @@ type hint struct {
 
 const (
 	hintShards = 64
-	// maxHintsPerShard is how many keys a shard remembers.
+	// maxHintsPerShard is the maximum number of keys per shard of the map.
 	maxHintsPerShard = 1024
-	// serverIDInterval is how often a server is asked which it is though nothing has happened, and the least time between two
-	// epochs that end because of failed calls: the first call for each key is a slow one in each, which a server that
-	// fails because it has too much to do must be spared.
+	// serverIDInterval is how often a run ID is requested without an event, and the minimum time between two epochs
+	// that end because of failed calls. In each epoch the first call for each key is slower, and a server that fails
+	// because of overload must not receive more such calls.
 	serverIDInterval = time.Second
 )
 
@@ -93,11 +94,11 @@ func (h *failoverHints) init(cluster bool) {
 	}
 }
 
-// dialFunc is how the client makes connections.
+// dialFunc is the function with which the client opens connections.
 type dialFunc = func(ctx context.Context, addr string, by *net.Dialer, secure *tls.Config) (net.Conn, error)
 
-// watch has every connection that is made begin a new epoch, and every one that is closed: a call for which a connection
-// is made has its hints before.
+// watch returns a dial function that starts a new epoch for every connection that is opened or closed. A call for which
+// the client opens a connection already carries its hints by then.
 func (h *failoverHints) watch(dial dialFunc) dialFunc {
 	return func(ctx context.Context, addr string, by *net.Dialer, secure *tls.Config) (net.Conn, error) {
 		conn, err := dial(ctx, addr, by, secure)
@@ -119,7 +120,7 @@ func (c *watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// addHints adds to a call what its server may not know. now is near the server's time.
+// addHints adds the states that the call's server may not have. now is close to the server's time.
 func (h *failoverHints) addHints(c *call, now int64) {
 	if h.off {
 		return
@@ -149,12 +150,12 @@ func (h *failoverHints) addHints(c *call, now int64) {
 	}
 }
 
-// mayDiffer tells that another server may answer than this one, or this one after something happened.
+// mayDiffer reports whether the reply may come from another server than o, or from the same server in a later epoch.
 func (o *serverEpoch) mayDiffer(answers *serverEpoch) bool {
 	return answers == nil || o.epoch != answers.epoch || o.server != answers.server
 }
 
-// slot is where the call's server is noted.
+// slot returns the entry of origins for the call's server.
 func (h *failoverHints) slot(c *call) *atomic.Pointer[serverEpoch] {
 	if len(h.origins) == 1 {
 		return &h.origins[0]
@@ -162,7 +163,7 @@ func (h *failoverHints) slot(c *call) *atomic.Pointer[serverEpoch] {
 	return &h.origins[slotOf(c.tag)]
 }
 
-// packHints writes the hints.
+// packHints appends the hints for the script.
 func (c *call) packHints(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(c.hints)))
 	for i := range c.hints {
@@ -179,14 +180,14 @@ func (c *call) packHints(dst []byte) []byte {
 	return dst
 }
 
-// failed notes that a call was not answered. Who only lost patience with a server says nothing about it.
+// failed records that a call failed. A call that its caller cancelled says nothing about the server.
 func (h *failoverHints) failed(err error) {
 	if !errors.Is(err, context.Canceled) {
 		h.failoverSuspected.Store(true)
 	}
 }
 
-// learn remembers what a call that was answered has left.
+// learn stores the states that a successful call left.
 func (h *failoverHints) learn(c *call, r *reply, now int64) {
 	if h.off {
 		return
@@ -198,19 +199,19 @@ func (h *failoverHints) learn(c *call, r *reply, now int64) {
 		h.ahead.Store(r.now - now)
 		from = h.recordServer(c, r.server)
 	case h.epoch.Load() != c.epoch:
-		return // whose word this is cannot be told; a hint of before is still good
+		return // the server that replied is unknown; an earlier hint is still valid
 	}
 	if from == nil || from.server == "" || len(from.server) > math.MaxUint8 {
-		return // no name that could go with a hint
+		return // no run ID to send with a hint
 	}
 	for i := range c.cells {
-		if at := &c.cells[i]; at.kind < step.Log { // whose entries are not sent to us
+		if at := &c.cells[i]; at.kind < step.Log { // entries of logs are not in replies
 			h.remember(at, from, r.now)
 		}
 	}
 }
 
-// recordServer notes which server answers a call.
+// recordServer records which server replied to a call.
 func (h *failoverHints) recordServer(c *call, server string) *serverEpoch {
 	slot := h.slot(c)
 	known := slot.Load()
@@ -221,7 +222,7 @@ func (h *failoverHints) recordServer(c *call, server string) *serverEpoch {
 		if known.server == server {
 			return known
 		}
-		h.epoch.CompareAndSwap(c.epoch, c.epoch+1) // it has changed, and nothing said so
+		h.epoch.CompareAndSwap(c.epoch, c.epoch+1) // the server has changed without an event
 	}
 	met := &serverEpoch{epoch: c.epoch, server: server}
 	if known == nil || known.epoch < c.epoch {
@@ -240,7 +241,7 @@ func (h *failoverHints) recall(hash uint64) (lastState, bool) {
 	return s, ok
 }
 
-// remember keeps what a cell has become, unless that is nothing.
+// remember stores the state of a cell, unless it has expired.
 func (h *failoverHints) remember(at *cell, from *serverEpoch, now int64) {
 	shard := h.shard(at.hash)
 	shard.mu.Lock()
@@ -248,7 +249,7 @@ func (h *failoverHints) remember(at *cell, from *serverEpoch, now int64) {
 	known, ok := shard.lastStates[at.hash]
 	switch {
 	case ok && known.from.server != from.server && !at.hinted && known.state.ExpiresAt > now:
-		return // another server's word, and this one has not been told
+		return // the stored state is from another server, and this one has not received it
 	case at.state.ExpiresAt <= now:
 		delete(shard.lastStates, at.hash)
 		return
@@ -256,13 +257,13 @@ func (h *failoverHints) remember(at *cell, from *serverEpoch, now int64) {
 		shard.makeRoomLocked(now)
 	}
 	seen := lastState{state: at.state, from: from, rule: at.rule}
-	if at.kind == step.Slices { // marks stay behind: what was out then is given back less
+	if at.kind == step.Slices { // marks are not stored: reservations made before the failover are refunded less
 		seen.words = at.words
 	}
 	shard.lastStates[at.hash] = seen
 }
 
-// makeRoomLocked forgets a key: of a few that chance offers, the one that wears off first.
+// makeRoomLocked evicts a key: of a few random ones, the one that expires first.
 func (s *hintShard) makeRoomLocked(now int64) {
 	const few = 4
 	var first uint64
@@ -278,7 +279,7 @@ func (s *hintShard) makeRoomLocked(now int64) {
 	delete(s.lastStates, first)
 }
 
-// forget drops what was seen of a key, which the caller has reset.
+// forget removes the state of a key that the caller has reset.
 func (h *failoverHints) forget(stored string) {
 	hash := maphash.String(h.seed, stored)
 	shard := h.shard(hash)
@@ -287,7 +288,7 @@ func (h *failoverHints) forget(stored string) {
 	delete(shard.lastStates, hash)
 }
 
-// forgetRule drops what was seen of a rule's keys.
+// forgetRule removes the states of a rule's keys.
 func (h *failoverHints) forgetRule(id group.RuleID) {
 	for i := range h.shards {
 		shard := &h.shards[i]
@@ -297,6 +298,6 @@ func (h *failoverHints) forgetRule(id group.RuleID) {
 	}
 }
 
-// FailoverRestores is how many times a server had forgotten what it, or the one before it, had told this process about a key, and
-// was told: after a failover that lost writes, or a restart without them.
+// FailoverRestores returns how often a failover hint restored state that the server had lost: after a failover that
+// lost writes, or after a restart without persistence.
 func (s *Store) FailoverRestores() int64 { return s.hints.restored.Load() }

@@ -27,7 +27,7 @@ func openURL(t testing.TB, url string) *redisstore.Store {
 	return s
 }
 
-// TestCluster holds the store to what it promises in a Cluster: calls over keys of several slots are seen in parts.
+// TestCluster runs storetest on a Cluster, where calls over keys of several hash slots are not isolated.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
@@ -40,7 +40,8 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-// A call over several slots that one of them denies leaves nothing charged, and whom it concerns is told so.
+// TestClusterGivesBack checks that a call over several hash slots, one of which denies, leaves nothing charged and
+// returns the refunded quota.
 func TestClusterGivesBack(t *testing.T) {
 	s := openURL(t, redistest.StartCluster(t).URL())
 	wide := sluice.Must(sluice.NewRule(sluice.Rule{Name: "wide", Limit: sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow)}))
@@ -60,7 +61,7 @@ func TestClusterGivesBack(t *testing.T) {
 		}
 		for j := range 5 {
 			if want := int64(1000 - 2*min(i+1, 3)); out[j].Remaining != want || i >= 3 && out[j].Granted != 0 {
-				t.Errorf("call %d, take %d: %+v, want %d to remain", i, j, out[j], want)
+				t.Errorf("call %d, take %d: %+v, want Remaining %d", i, j, out[j], want)
 			}
 		}
 	}
@@ -69,22 +70,22 @@ func TestClusterGivesBack(t *testing.T) {
 		parts[s.Shard(&takes[i])] = true
 	}
 	if s.Shards() != 16 || len(parts) < 2 {
-		t.Errorf("%d parts, of which six keys use %d", s.Shards(), len(parts))
+		t.Errorf("%d shards, of which six keys use %d", s.Shards(), len(parts))
 	}
 }
 
-// primaries are what a failover test knows of its servers.
+// primaries describes the servers of a failover test.
 type primaries struct {
 	url    string
 	all    []*redistest.Server
-	victim func() *redistest.Server // a primary, which is to lose writes and die
-	kill   func()                   // or what happens instead, after which the old one may come back
-	ready  func() bool              // there is another, and it can be written to
+	victim func() *redistest.Server // returns a primary, which will lose writes and be killed
+	kill   func()                   // kills it; if set, the old primary may come back
+	ready  func() bool              // there is another primary that accepts writes
 }
 
-// Under load a primary dies that for a while has passed nothing on. Every call is answered, and the limiters go back to
-// the new primary by themselves. What is admitted stays within what losing writes allows: the limit once more for each
-// failover, and with hints only what was in flight or is unknown to who comes first.
+// TestFailovers kills a primary under load that has not replicated for a while. Every call must return a decision, and
+// the limiters must use the new primary without help. Per failover the limit may be admitted once more, and with hints
+// only the calls in flight plus the usage that the first caller of the new primary had not seen.
 func TestFailovers(t *testing.T) {
 	t.Parallel()
 	rounds := 1
@@ -121,23 +122,23 @@ const (
 	fleetLimit   = 400
 	fleetKeys    = 12
 	fleetCallers = 6
-	fleetNodes   = 3 // limiters with stores of their own, as processes have
+	fleetNodes   = 3 // limiters with their own stores, like instances
 )
 
-// fleet asks for more than there is, all the time.
+// fleet is a set of limiters that are offered more than the limit all the time.
 type fleet struct {
 	stores   []*redisstore.Store
 	limiters []*sluice.Limiter
 	prefix   string
 
 	admitted [fleetKeys]atomic.Int64
-	spent    [fleetKeys]atomic.Bool // a server said so after the failover
-	gone     [fleetKeys]atomic.Bool // counted by the server that died
+	spent    [fleetKeys]atomic.Bool // denied by a server after the failover
+	gone     [fleetKeys]atomic.Bool // the key was on the server that was killed
 	asked    atomic.Int64
 	answered atomic.Int64
-	closed   atomic.Int64 // answered by the fail mode
-	back     atomic.Int64 // when a key that was gone was first answered again, in Unix nanoseconds
-	reached  chan int64   // how much of a key was admitted, at an eighth and at three quarters of it
+	closed   atomic.Int64 // decided by the fail mode
+	back     atomic.Int64 // time of the first decision about such a key, in Unix nanoseconds
+	reached  chan int64   // admitted requests of a key, sent at 1/8 and 3/4 of the limit
 }
 
 func newFleet(t *testing.T, url string, hints bool) *fleet {
@@ -152,7 +153,7 @@ func newFleet(t *testing.T, url string, hints bool) *fleet {
 			s.WithoutHints()
 		}
 		c.stores = append(c.stores, s)
-		// The budget is generous: this is about what is answered, not how soon on a busy machine.
+		// The store timeout is long, because this tests decisions, not latency on a busy machine.
 		c.limiters = append(c.limiters,
 			sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, sluice.WithStoreTimeout(250*time.Millisecond))))
 	}
@@ -161,19 +162,19 @@ func newFleet(t *testing.T, url string, hints bool) *fleet {
 
 func fleetKey(i int) string { return string(rune('a' + i)) }
 
-// call is one caller, which takes turns with the limiters, until it is told to stop.
+// call runs one caller, which uses the limiters in turn until stop is set.
 func (c *fleet) call(t *testing.T, caller int, killed, stop *atomic.Bool) {
 	for i := caller; !stop.Load(); i++ {
 		key := i % fleetKeys
 		c.asked.Add(1)
 		d, err := c.limiters[i%fleetNodes].Allow(t.Context(), fleetKey(key))
 		if err != nil {
-			t.Errorf("a call was not answered: %v", err)
+			t.Errorf("Allow: %v", err)
 			return
 		}
 		c.answered.Add(1)
 		if !d.Allowed {
-			<-time.After(time.Millisecond) // let the servers have the processors
+			<-time.After(time.Millisecond) // leave CPU time to the servers
 		}
 		if d.Source.Degraded() {
 			c.closed.Add(1)
@@ -192,8 +193,8 @@ func (c *fleet) call(t *testing.T, caller int, killed, stop *atomic.Bool) {
 	}
 }
 
-// done tells that every key is spent at the primaries of now, so all of them were asked again. That all of the limit was
-// admitted cannot be waited for: of what was charged when the server died some answers were lost.
+// done reports whether the current primaries have denied every key, so that all of them were called again. The test
+// cannot wait until all of the limit is admitted: when the server was killed, replies to some charges were lost.
 func (c *fleet) done() bool {
 	for i := range c.spent {
 		if !c.spent[i].Load() {
@@ -203,7 +204,7 @@ func (c *fleet) done() bool {
 	return true
 }
 
-// lose notes which keys a server had.
+// lose marks the keys that a server had.
 func (c *fleet) lose(stored string) {
 	for i := range c.gone {
 		for _, name := range strings.Fields(stored) {
@@ -256,7 +257,7 @@ func failover(t *testing.T, p primaries) {
 		}
 	}
 	p.kill()
-	// Answers of the dead one may still be on their way to their callers.
+	// Replies of the killed server may still be on their way to callers.
 	with.back.Store(0)
 	without.back.Store(0)
 	killed.Store(true)
@@ -270,9 +271,9 @@ func failover(t *testing.T, p primaries) {
 		case <-tick.C:
 		case <-deadline:
 			if ready.IsZero() {
-				t.Fatal("no replica became a primary")
+				t.Fatal("no replica was promoted")
 			}
-			t.Fatal("the limiters did not go back to the new primary")
+			t.Fatal("the limiters did not use the new primary")
 		}
 	}
 	stop.Store(true)
@@ -282,7 +283,7 @@ func failover(t *testing.T, p primaries) {
 	}
 }
 
-// report holds a fleet to the bounds of one failover.
+// report checks a fleet against the bounds of one failover.
 func (c *fleet) report(t *testing.T, ready time.Time, hints, lossy bool) {
 	t.Helper()
 	var restored int64
@@ -293,8 +294,8 @@ func (c *fleet) report(t *testing.T, ready time.Time, hints, lossy bool) {
 	if late > 2*time.Second {
 		soon = "LATE"
 	}
-	t.Logf("hints %v: at most %d of %d admitted on a key, %d restored; %d calls, %d answered while the server was away; "+
-		"the new primary was asked after %v %s", hints, c.most(), fleetLimit, restored, c.answered.Load(), c.closed.Load(),
+	t.Logf("hints %v: at most %d of %d admitted on a key, %d restored; %d calls, %d decided by the fail mode; "+
+		"first call of the new primary after %v %s", hints, c.most(), fleetLimit, restored, c.answered.Load(), c.closed.Load(),
 		late.Round(time.Millisecond), soon)
 	bound := int64(2 * fleetLimit)
 	if hints && lossy {
@@ -310,14 +311,14 @@ func (c *fleet) report(t *testing.T, ready time.Time, hints, lossy bool) {
 		t.Errorf("hints %v: %d restored", hints, restored)
 	}
 	if c.closed.Load() == 0 {
-		t.Error("no call was answered by the fail mode: the failover was not under load")
+		t.Error("the fail mode decided no call: the failover was not under load")
 	}
 	if c.answered.Load() != c.asked.Load() {
-		t.Errorf("%d calls, %d answers", c.asked.Load(), c.answered.Load())
+		t.Errorf("%d calls, %d decisions", c.asked.Load(), c.answered.Load())
 	}
 }
 
-// stopReplication has replicas lose their primaries, which will not have them back.
+// stopReplication disconnects the replicas from their primaries, which then reject them.
 func stopReplication(t *testing.T, servers []*redistest.Server) {
 	t.Helper()
 	for _, s := range servers {

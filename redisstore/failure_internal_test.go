@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// TestClassify: what servers and networks say, as they say it.
+// TestClassify checks the classes of real errors of servers and networks.
 func TestClassify(t *testing.T) {
 	reply := func(s string) error { return ServerError(s) }
 	for _, c := range []struct {
@@ -49,9 +49,9 @@ func TestClassify(t *testing.T) {
 		{reply("DENIED Redis is running in protected mode because protected mode is enabled"), misconfigured},
 		{reply("ERR AUTH <password> called without any password configured for the default user."), misconfigured},
 		{reply("ERR DB index is out of range"), misconfigured},
-		{reply("DB index is out of range"), misconfigured}, // as rueidis words it
+		{reply("DB index is out of range"), misconfigured}, // as returned by rueidis
 		{reply("ERR unknown command 'EVALSHA', with args beginning with: "), misconfigured},
-		// An error of the script's own may come after a write.
+		// An error in the script itself may occur after a write.
 		{reply("ERR Error running script (call to f_9a3e): @user_script:12: attempt to index a nil value"), mayHaveRun},
 		{reply("ERR value is not an integer or out of range script: 9a3e"), mayHaveRun},
 		{reply("ERR user_script:1: it says: -READONLY but is not"), mayHaveRun},
@@ -73,20 +73,20 @@ func TestClassify(t *testing.T) {
 	} {
 		got, advice := classify(c.err)
 		if got != c.want {
-			t.Errorf("%v: %d, want %d", c.err, got, c.want)
+			t.Errorf("%v: class %d, want %d", c.err, got, c.want)
 		}
 		err := unavailable(c.err)
 		if errors.Is(err, sluice.ErrClosed) != (got == closed) || errors.Is(err, sluice.ErrUnavailable) == (got == closed) ||
 			errors.Is(err, ErrConfig) != (got == misconfigured) || !strings.Contains(err.Error(), advice) {
-			t.Errorf("%v: the caller is told %v", c.err, err)
+			t.Errorf("%v: callers get %v", c.err, err)
 		}
 		if (got == misconfigured || got == refused) && advice == "" && !errors.Is(c.err, errNotYet) {
-			t.Errorf("%v: nothing says what to do", c.err)
+			t.Errorf("%v: no advice", c.err)
 		}
 	}
 }
 
-// countingCommander fails as it is told to.
+// countingCommander returns a given error and counts calls.
 type countingCommander struct {
 	calls int
 	fail  func(call int) error
@@ -101,7 +101,8 @@ func (c *countingCommander) Primaries(context.Context) ([]Commander, error) {
 	return []Commander{c}, nil
 }
 
-// TestSentAgain: what was not run is sent once more, what may have been never, and of all commands a tenth.
+// TestSentAgain checks that commands that did not run are resent once, that those that may have run never are, and that
+// at most 10 % of all commands are resent.
 func TestSentAgain(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -122,7 +123,7 @@ func TestSentAgain(t *testing.T) {
 		commander := &countingCommander{fail: func(int) error { return c.err }}
 		s := sluice.Must(Open(Config{Commander: commander}))
 		if err := s.do(context.Background(), "DEL", "k"); (err == nil) != (c.err == nil) || commander.calls != c.want {
-			t.Errorf("%v: %d times, want %d; said %v", c.err, commander.calls, c.want, err)
+			t.Errorf("%v: sent %d times, want %d; error %v", c.err, commander.calls, c.want, err)
 		}
 	}
 	commander := &countingCommander{fail: func(int) error { return ServerError("TRYAGAIN x") }}
@@ -131,14 +132,14 @@ func TestSentAgain(t *testing.T) {
 	for range calls {
 		_ = s.do(context.Background(), "DEL", "k")
 	}
-	if again := commander.calls - calls; again < calls/10 || again > calls/10+mostSaved/retryCost {
-		t.Errorf("%d of %d were sent again", again, calls)
+	if again := commander.calls - calls; again < calls/10 || again > calls/10+maxRetryBurst/retryCost {
+		t.Errorf("%d of %d commands were resent", again, calls)
 	}
 	commander.calls = 0
 	ctx, cancel := context.WithTimeout(context.Background(), retryPause/4)
 	defer cancel()
 	s.retries.spent.Store(0)
 	if _ = s.do(ctx, "DEL", "k"); commander.calls != 1 {
-		t.Errorf("sent %d times, though there was no time left", commander.calls)
+		t.Errorf("sent %d times though the deadline had passed", commander.calls)
 	}
 }

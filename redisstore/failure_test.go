@@ -18,20 +18,20 @@ import (
 
 var hourly = sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(1_000_000)}))
 
-// try spends one.
+// try takes one unit.
 func try(store sluice.Store) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return store.Apply(ctx, []sluice.Take{{Rule: hourly, Key: "k", Cost: 1}}, make([]sluice.Decision, 1))
 }
 
-// refusal waits for an error that says so, and checks what kind it is.
+// refusal waits for an error that contains says, and checks its kind.
 func refusal(t *testing.T, store sluice.Store, says string, config bool) {
 	t.Helper()
 	await(t, func() error {
 		err := try(store)
 		if err == nil || !strings.Contains(err.Error(), says) {
-			return errors.Join(errors.New("no refusal that says "+says), err)
+			return errors.Join(errors.New("no error that contains "+says), err)
 		}
 		if !errors.Is(err, sluice.ErrUnavailable) || errors.Is(err, redisstore.ErrConfig) != config {
 			t.Errorf("%s: %v", says, err)
@@ -40,8 +40,8 @@ func refusal(t *testing.T, store sluice.Store, says string, config bool) {
 	})
 }
 
-// misconfigured opens a store that cannot work. On a machine that is busy the server may be too slow for Open to learn why:
-// then the store says so later.
+// misconfigured opens a store with a wrong configuration. On a busy machine the server may be too slow for Open to
+// detect the error; then a later call returns it.
 func misconfigured(t *testing.T, c redisstore.Config, says string) error {
 	t.Helper()
 	store, err := redisstore.Open(c)
@@ -55,13 +55,13 @@ func misconfigured(t *testing.T, c redisstore.Config, says string) error {
 		})
 	}
 	if !errors.Is(err, redisstore.ErrConfig) || !strings.Contains(err.Error(), says) {
-		t.Errorf("said %v, want a fault of the configuration with %q", err, says)
+		t.Errorf("error %v, want a configuration error that contains %q", err, says)
 	}
 	return err
 }
 
-// TestRefusals: whatever a server says instead of an answer, callers are told that it is unavailable and why, and go on
-// when it is over.
+// TestRefusals checks that every error reply makes the store unavailable with a reason, and that calls succeed again
+// when the cause has ended.
 func TestRefusals(t *testing.T) {
 	server := redistest.Start(t, "--enable-debug-command", "yes", "--enable-protected-configs", "yes", "--busy-reply-threshold", "1")
 	store := open(t, redisstore.Config{URL: server.URL()})
@@ -141,7 +141,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestTooManyClients: a server that takes no more clients says so before it hangs up.
+// TestTooManyClients checks that the server's error is reported, although it closes the connection right after it.
 func TestTooManyClients(t *testing.T) {
 	server := redistest.Start(t, "--maxclients", "8")
 	var others []net.Conn
@@ -160,8 +160,8 @@ func TestTooManyClients(t *testing.T) {
 	await(t, func() error { return try(store) })
 }
 
-// TestPasswordIsChanged: a password that no longer holds is a fault of the configuration, for which fail modes answer
-// until the file has the new one.
+// TestPasswordIsChanged checks that a password that is no longer valid is a configuration error, and that fail modes
+// apply until the file has the new one.
 func TestPasswordIsChanged(t *testing.T) {
 	server := redistest.Start(t)
 	user := []string{"ACL", "SETUSER", "limiter", "on", "resetpass", ">first", "~*", "+@all"}
@@ -176,7 +176,7 @@ func TestPasswordIsChanged(t *testing.T) {
 	misconfigured(t, config, file)
 	write("hunter2")
 	if err := misconfigured(t, config, "WRONGPASS"); strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("the error has the password in it: %v", err)
+		t.Errorf("the error contains the password: %v", err)
 	}
 	write("first")
 	store := open(t, config)
@@ -195,7 +195,7 @@ func TestPasswordIsChanged(t *testing.T) {
 	await(t, func() error { return try(store) })
 }
 
-// TestLazyStart: a store is made while its server is away, says so at once, and is there when the server is.
+// TestLazyStart opens a store while its server is down. Calls fail immediately, and succeed once the server runs.
 func TestLazyStart(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
@@ -203,13 +203,13 @@ func TestLazyStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := open(t, redisstore.Config{URL: url})
 			if err := try(store); !errors.Is(err, sluice.ErrUnavailable) || errors.Is(err, redisstore.ErrConfig) {
-				t.Errorf("a take: %v", err)
+				t.Errorf("take: error %v", err)
 			}
 			bucket := sluice.Bucket{Rule: hourly, Key: "k"}
 			ctx := context.Background()
 			for _, err := range []error{store.Reset(ctx, bucket), store.Block(ctx, bucket, time.Hour), store.Ping(ctx)} {
 				if !errors.Is(err, sluice.ErrUnavailable) || !strings.Contains(err.Error(), "refused") {
-					t.Errorf("operators are told %v", err)
+					t.Errorf("Ping: error %v", err)
 				}
 			}
 			limiter := sluice.Must(sluice.NewWithRules(store, []*sluice.Rule{hourly}))
@@ -218,13 +218,13 @@ func TestLazyStart(t *testing.T) {
 			}
 			store.Close()
 			if err := try(store); !errors.Is(err, sluice.ErrClosed) {
-				t.Errorf("closed before it was connected: %v", err)
+				t.Errorf("closed before it was connected: error %v", err)
 			}
 		})
 	}
 	store := open(t, redisstore.Config{URL: server.URL()})
 	if err := try(store); err == nil {
-		t.Fatal("there is no server")
+		t.Fatal("Ping succeeded without a server")
 	}
 	var callers sync.WaitGroup
 	if err := server.Restart(); err != nil {
@@ -239,7 +239,7 @@ func TestLazyStart(t *testing.T) {
 	}
 }
 
-// TestDemoted: a primary that becomes a replica keeps its connections. The store drops them, and finds who is primary now.
+// TestDemoted: a primary that becomes a replica keeps its connections. The store closes them and finds the new primary.
 func TestDemoted(t *testing.T) {
 	first, second := redistest.Start(t), redistest.Start(t)
 	f := forward(t, first.Addr)
@@ -253,7 +253,7 @@ func TestDemoted(t *testing.T) {
 	await(t, func() error { return try(store) })
 }
 
-// TestSwitched: sentinels make another server the primary, and the first goes on as a replica.
+// TestSwitched: sentinels promote another server, and the first continues as a replica.
 func TestSwitched(t *testing.T) {
 	t.Parallel()
 	sentinels := redistest.StartSentinels(t)
@@ -262,7 +262,7 @@ func TestSwitched(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := sentinels.Primary()
-	await(t, func() error { // a replica must have been heard of
+	await(t, func() error { // the sentinels must have detected a replica
 		_, err := sentinels.Sentinels[0].Do("SENTINEL", "FAILOVER", "limits")
 		return err
 	})
@@ -275,7 +275,7 @@ func TestSwitched(t *testing.T) {
 	await(t, func() error { return try(store) })
 }
 
-// TestFewDials: a server that hangs up on everybody is not dialled for every call.
+// TestFewDials checks that a server that closes every connection is not dialled for every call.
 func TestFewDials(t *testing.T) {
 	server := redistest.Start(t)
 	f := forward(t, server.Addr)

@@ -17,8 +17,8 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// TestOutOfStep: callers of different keys over connections on which some of the server's replies come twice, late or
-// never. Each answer is an error, or right; and the process survives.
+// TestOutOfStep: callers use different keys over connections on which some replies arrive twice, late or never. Each
+// call must return an error or the right decision, and the process must survive.
 func TestOutOfStep(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -49,16 +49,16 @@ func TestOutOfStep(t *testing.T) {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.Limit{
 		Count: 1<<32 - 1, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstRequest,
 	}}))
-	// By its cost one can tell whose answer it is: what a key has spent is a multiple of its own.
+	// The cost identifies the key of a decision: the usage of a key is a multiple of its cost.
 	costs := []int64{101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179}
 	var all sync.WaitGroup
 	for i, cost := range costs {
 		all.Go(func() {
 			key := strconv.Itoa(i)
-			granted, sent := int64(0), int64(0) // what failed may have been charged, perhaps later
+			granted, sent := int64(0), int64(0) // failed calls may have been charged, perhaps later
 			check := func(spent int64) {
 				if spent%cost != 0 || spent < granted || spent > sent {
-					t.Errorf("key %s, of cost %d: spent %d of %d to %d", key, cost, spent, granted, sent)
+					t.Errorf("key %s, cost %d: usage %d, want %d to %d", key, cost, spent, granted, sent)
 				}
 			}
 			for asked.Add(1) <= int64(calls) {
@@ -83,8 +83,8 @@ func TestOutOfStep(t *testing.T) {
 		})
 	}
 	all.Wait()
-	t.Logf("%d faults, %d errors, %d right answers", faults.Load(), failed.Load(), right.Load())
+	t.Logf("%d faults, %d errors, %d right decisions", faults.Load(), failed.Load(), right.Load())
 	if faults.Load() == 0 || failed.Load() == 0 || right.Load() < int64(calls)/10 {
-		t.Error("that was no test")
+		t.Error("too few faults, errors or right decisions")
 	}
 }

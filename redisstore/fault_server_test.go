@@ -13,18 +13,19 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// crowd is callers that spend the limits of some keys while something is done to the servers.
+// crowd is a set of callers that use up the limits of several keys while something happens to the servers.
 type crowd struct {
 	limiter  *sluice.Limiter
 	stop     context.CancelFunc
 	work     sync.WaitGroup
 	admitted []atomic.Int64 // by key
 	denied   []atomic.Int64 // by the store
-	stored   atomic.Int64   // answers of the store
-	closed   atomic.Int64   // of the fail mode
+	stored   atomic.Int64   // decisions of the store
+	closed   atomic.Int64   // decisions of the fail mode
 }
 
-// gather has a crowd begin. Every key may be spent limit times. The budget is generous: this is about what is answered.
+// gather starts a crowd. Every key has the given limit. The store timeout is long, because this tests decisions, not
+// latency.
 func gather(t *testing.T, url string, limit int64, keys int) *crowd {
 	t.Helper()
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{
@@ -45,7 +46,7 @@ func gather(t *testing.T, url string, limit int64, keys int) *crowd {
 				d, err := c.limiter.Allow(context.WithoutCancel(ctx), string(rune('A'+i%keys)))
 				switch {
 				case err != nil:
-					t.Errorf("a call was not answered: %v", err)
+					t.Errorf("Allow: %v", err)
 					return
 				case d.Source == sluice.SourceFailClosed:
 					c.closed.Add(1)
@@ -67,7 +68,7 @@ func gather(t *testing.T, url string, limit int64, keys int) *crowd {
 	return c
 }
 
-// wait waits until the crowd has seen something.
+// wait waits until seen returns true.
 func (c *crowd) wait(t *testing.T, what string, seen func() bool) {
 	t.Helper()
 	late, tick := time.After(2*time.Minute), time.NewTicker(5*time.Millisecond)
@@ -75,23 +76,24 @@ func (c *crowd) wait(t *testing.T, what string, seen func() bool) {
 	for !seen() {
 		select {
 		case <-late:
-			t.Fatalf("waited in vain for %s: %d answers of the store, %d of the fail mode", what, c.stored.Load(), c.closed.Load())
+			t.Fatalf("timeout waiting for %s: %d decisions of the store, %d of the fail mode", what, c.stored.Load(), c.closed.Load())
 		case <-tick.C:
 		}
 	}
 }
 
-// more waits for further answers of a kind.
+// more waits for n further decisions of a kind.
 func (c *crowd) more(t *testing.T, what string, count *atomic.Int64, n int64) {
 	t.Helper()
 	from := count.Load()
 	c.wait(t, what, func() bool { return count.Load() >= from+n })
 }
 
-// most waits until the store has denied every key, ends the crowd, and returns the most that was admitted on one.
+// most waits until the store has denied every key, stops the crowd, and returns the largest number admitted for one
+// key.
 func (c *crowd) most(t *testing.T) (most int64) {
 	t.Helper()
-	c.wait(t, "all keys to be spent", func() bool {
+	c.wait(t, "all keys to be denied", func() bool {
 		for i := range c.denied {
 			if c.denied[i].Load() == 0 {
 				return false
@@ -107,13 +109,13 @@ func (c *crowd) most(t *testing.T) (most int64) {
 	return most
 }
 
-// Slots move between primaries under load. All calls are answered, nobody is admitted too much, and all keys are found
-// where they are now.
+// TestReshard moves hash slots between primaries under load. All calls must return a decision, no key may exceed its
+// limit, and all keys must be found in their new place.
 func TestReshard(t *testing.T) {
-	cluster := redistest.StartCluster(t, "--cluster-node-timeout", "30000") // no failover meanwhile
-	const limit = 1000                                                      // enough to last while slots move
+	cluster := redistest.StartCluster(t, "--cluster-node-timeout", "30000") // no failover during the test
+	const limit = 1000                                                      // enough for the duration of the moves
 	c := gather(t, cluster.URL(), limit, 24)
-	c.more(t, "the store's answers", &c.stored, 200)
+	c.more(t, "decisions of the store", &c.stored, 200)
 	slots, err := cluster.Slots()
 	if err != nil {
 		t.Fatal(err)
@@ -131,28 +133,28 @@ func TestReshard(t *testing.T) {
 		moved++
 	}
 	most := c.most(t)
-	t.Logf("%d slots moved, %d answers of the store, %d of the fail mode", moved, c.stored.Load(), c.closed.Load())
+	t.Logf("%d slots moved, %d decisions of the store, %d of the fail mode", moved, c.stored.Load(), c.closed.Load())
 	if most > limit || moved < 20 {
 		t.Errorf("%d of %d were admitted on a key while %d slots moved", most, limit, moved)
 	}
 }
 
-// Scripts are flushed again and again: nobody notices.
+// TestScriptFlushUnderLoad flushes the script repeatedly, which callers must not notice.
 func TestScriptFlushUnderLoad(t *testing.T) {
 	server := redistest.Start(t)
 	const limit = 300
 	c := gather(t, server.URL(), limit, 3)
 	for range 30 {
-		c.more(t, "the store's answers", &c.stored, 10)
+		c.more(t, "decisions of the store", &c.stored, 10)
 		do(t, server, "SCRIPT", "FLUSH")
 	}
 	if most := c.most(t); most != limit || c.closed.Load() != 0 {
-		t.Errorf("%d of %d were admitted, %d calls were answered by the fail mode", most, limit, c.closed.Load())
+		t.Errorf("admitted %d of %d, the fail mode decided %d calls", most, limit, c.closed.Load())
 	}
 }
 
-// A server that runs out of memory, or is told to pause, is answered for by the fail mode, and asked again when it can
-// answer. Nothing that was counted is lost.
+// TestTroubleUnderLoad: while a server is out of memory or paused, the fail mode decides. Afterwards the server is
+// called again, and no usage is lost.
 func TestTroubleUnderLoad(t *testing.T) {
 	for name, trouble := range map[string]struct{ begin, end []string }{
 		"memory": {[]string{"CONFIG", "SET", "maxmemory", "1"}, []string{"CONFIG", "SET", "maxmemory", "0"}},
@@ -162,11 +164,11 @@ func TestTroubleUnderLoad(t *testing.T) {
 			server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 			const limit = 200
 			c := gather(t, server.URL(), limit, 3)
-			c.more(t, "the store's answers", &c.stored, 100)
+			c.more(t, "decisions of the store", &c.stored, 100)
 			do(t, server, trouble.begin...)
-			c.more(t, "the fail mode's answers", &c.closed, 100)
+			c.more(t, "decisions of the fail mode", &c.closed, 100)
 			do(t, server, trouble.end...)
-			c.more(t, "the store's answers again", &c.stored, 100)
+			c.more(t, "decisions of the store after the failure", &c.stored, 100)
 			if most := c.most(t); most > limit {
 				t.Errorf("%d of %d were admitted", most, limit)
 			}
@@ -174,8 +176,8 @@ func TestTroubleUnderLoad(t *testing.T) {
 	}
 }
 
-// A primary stands still, another takes its place, and then the old one goes on and is demoted: what was admitted is
-// within what losing the last writes once allows.
+// TestSplitBrain: a primary is paused, another is promoted, then the old one resumes and is demoted. At most one loss
+// of the last writes may be admitted in excess.
 func TestSplitBrain(t *testing.T) {
 	t.Parallel()
 	rounds := 1

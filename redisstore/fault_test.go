@@ -43,17 +43,18 @@ var underFaults = outagetest.Harness{
 	},
 }
 
-// TestFaults waits more than it works: others run beside it.
+// TestFaults runs in parallel with other tests, because it mostly waits.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	outagetest.Run(t, underFaults)
 }
 
-// TestOutagesMeasured logs figures; see faulttest.Measure.
+// TestOutagesMeasured logs figures; see [outagetest.Measure].
 func TestOutagesMeasured(t *testing.T) { outagetest.Measure(t, underFaults) }
 
-// TestCallersLeaveInTime: somebody with much time waits for a server that accepts and says nothing. Others, who have
-// little, do not wait with him. That he ends before them now and then is the machine's doing.
+// TestCallersLeaveInTime: a caller with a long deadline waits for a server that accepts connections and sends nothing.
+// Callers with short deadlines must not wait with it. On a busy machine the first caller may occasionally return before
+// them.
 func TestCallersLeaveInTime(t *testing.T) {
 	proxy := faultproxy.Start(t, redistest.Start(t).Addr)
 	store := open(t, redisstore.Config{URL: "redis://" + proxy.Addr})
@@ -63,10 +64,10 @@ func TestCallersLeaveInTime(t *testing.T) {
 		defer cancel()
 		return store.Apply(ctx, []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, make([]sluice.Decision, 1))
 	}
-	first := 0 // how often they left before him
+	first := 0 // how often they returned before the first caller
 	for range 5 {
 		proxy.Set(faultproxy.Fault{Silent: true})
-		for hurried() == nil { // now it is known that something is wrong
+		for hurried() == nil { // until the store is known to be unavailable
 		}
 		patient, begun := make(chan error, 1), make(chan struct{})
 		go func() {
@@ -89,6 +90,6 @@ func TestCallersLeaveInTime(t *testing.T) {
 		}
 	}
 	if first < 3 {
-		t.Errorf("callers with little time waited for one with much, %d times of 5", 5-first)
+		t.Errorf("callers with short deadlines waited for one with a long deadline, %d of 5 times", 5-first)
 	}
 }

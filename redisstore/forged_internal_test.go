@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// forge makes a reply that belongs to the call, as its nonce says, and has anything in it.
+// forge returns a reply with the nonce of the call and random content.
 func forge(r *rand.Rand, c *call, nonce int64) value {
 	extremes := []int64{
 		0, 1, -1, 9, 10, 99, 1 << 20, 1 << 32, 1<<53 - 1, 1 << 53, 1 << 62, math.MaxInt64, math.MinInt64, math.MinInt64 + 1, time.Now().UnixMicro(),
@@ -101,7 +101,7 @@ func forge(r *rand.Rand, c *call, nonce int64) value {
 	return value{kind: isList, list: all[:r.IntN(len(all)+1)]}
 }
 
-// forgedRules are of every algorithm.
+// forgedRules returns a rule for every algorithm.
 func forgedRules() (rules []*sluice.Rule) {
 	for i, l := range []sluice.Limit{
 		sluice.PerMinute(5), sluice.PerSecond(7),
@@ -117,7 +117,8 @@ func forgedRules() (rules []*sluice.Rule) {
 	return rules
 }
 
-// FuzzForgedReply: a reply with the right nonce and anything else in it is an error or an answer, never a panic.
+// FuzzForgedReply checks that a reply with the right nonce and any content results in an error or an answer, never in a
+// panic.
 func FuzzForgedReply(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed)
@@ -128,7 +129,7 @@ func FuzzForgedReply(f *testing.F) {
 	})
 }
 
-// TestForgedReply is FuzzForgedReply for a while.
+// TestForgedReply runs FuzzForgedReply on a number of random replies.
 func TestForgedReply(t *testing.T) {
 	forgeries(t, rand.New(rand.NewPCG(1, 1)), forgedRules(), 20_000)
 }

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// forwarder leads connections to a server, and when told so to another: what clients see of a failover behind a virtual
-// address.
+// forwarder forwards connections to a server, and on demand to another one, like a virtual IP address during a
+// failover.
 type forwarder struct {
 	listener net.Listener
 	target   atomic.Pointer[string]
 	dials    atomic.Int64
 
-	mu    sync.Mutex // guards the following
+	mu    sync.Mutex // guards the fields below
 	conns []net.Conn
 	work  sync.WaitGroup
 }
@@ -63,10 +63,10 @@ func (f *forwarder) accept() {
 	}
 }
 
-// to leads new connections to another server.
+// to forwards new connections to another server.
 func (f *forwarder) to(target string) { f.target.Store(&target) }
 
-// turn cuts all connections and leads new ones to another server.
+// turn closes all connections and forwards new ones to another server.
 func (f *forwarder) turn(to string) {
 	f.to(to)
 	f.mu.Lock()

@@ -12,38 +12,38 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// heartbeatInterval is how often a process says that it is there, and missedBeats how many it may miss before the others
-// take it for gone.
+// heartbeatInterval is how often an instance sends a heartbeat, and missedBeats how many heartbeats it may miss before
+// the other instances no longer count it.
 const (
 	heartbeatInterval = time.Second
 	missedBeats       = 3
 )
 
-// members is what a process knows of those that share the store.
+// members is the state of the heartbeats of this instance.
 type members struct {
 	self string
 
 	mu      sync.Mutex             // held during a beat; guards the fields below
-	last    [missedBeats + 1]int64 // how many there were at the last beats, the newest first
-	joined  int64                  // when this process did, in milliseconds of the server
-	settled bool                   // all others have counted since, and so count this one
-	beaten  time.Time              // when the server last answered a beat
+	last    [missedBeats + 1]int64 // numbers of instances at the last heartbeats, newest first
+	joined  int64                  // when this instance joined, in milliseconds of the server's clock
+	settled bool                   // all other instances have counted since then, and so include this one
+	beaten  time.Time              // time of the last successful heartbeat
 }
 
 func newMembers() members {
 	var random [9]byte
-	_, _ = rand.Read(random[:]) // it never fails
+	_, _ = rand.Read(random[:]) // never fails
 	return members{self: base64.RawURLEncoding.EncodeToString(random[:])}
 }
 
-// Heartbeat counts this process among those that share the store, until the context ends; then it returns nil.
-// [Store.Instances] is how many there are, to be given to a limiter:
+// Heartbeat counts this process among the instances that share the store. It blocks until the context ends and then
+// returns nil. Pass [Store.Instances], the number of instances, to a limiter:
 //
-//	err := store.Join(ctx) // so that the number is known before the first request
+//	err := store.Join(ctx) // so that the number is available before the first request
 //	go store.Heartbeat(ctx)
 //	limiter, err := sluice.New(store, "api", limit, sluice.WithInstances(store.Instances))
 //
-// A process that dies is counted for some 6 seconds more. Times are the server's.
+// A process that crashes is counted for about 6 s longer, by the server's clock.
 func (s *Store) Heartbeat(ctx context.Context) error {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()
@@ -58,27 +58,29 @@ func (s *Store) Heartbeat(ctx context.Context) error {
 	}
 }
 
-// Join connects to the server, so that the first decisions need not wait for it, counts this process among those that
-// share the store, and reads how many there are. Call it before the first decision, and then [Store.Heartbeat]. An error
-// wraps [sluice.ErrUnavailable], and Heartbeat tries again.
+// Join connects to the server, so that the first decisions need not wait for a connection, counts this process among
+// the instances, and reads their number. Call it before the first decision, and then [Store.Heartbeat]. An error wraps
+// [sluice.ErrUnavailable]; Heartbeat retries.
 func (s *Store) Join(ctx context.Context) error {
-	_ = s.warm(ctx) // what is wrong will show
+	_ = s.warm(ctx) // beat returns the error
 	return s.beat(ctx)
 }
 
-// Instances is how many processes with a [Store.Heartbeat] share the store: the largest number of the last heartbeats that the
-// server answered, so that a server that loses its data, or is away for a while, makes it no smaller. It is 0 until the
-// number is known: when it has been read, and the other processes, each within a second, have counted this one.
+// Instances returns the number of processes with a [Store.Heartbeat] that share the store. It is the maximum of the
+// last successful heartbeats, so that it does not drop when a server loses its data or is unavailable for a while. It
+// is 0 until this process has read the number and all other instances have counted this process, which takes about one
+// second.
 func (s *Store) Instances() int { return int(s.nodes.Load()) }
 
-// nodesKey is a sorted set of processes by when they were last heard of, in milliseconds.
+// nodesKey returns the key of the sorted set of instances. Scores are the times of their last heartbeats in
+// milliseconds.
 func (s *Store) nodesKey() string { return s.names.prefix + string(version) + "nodes" }
 
-// beat says that this process is there and counts those that are. If the server does not answer, the last number stays:
-// it is when the server is away that the number is needed.
+// beat sends a heartbeat and counts the instances. If it fails, the last number remains valid, because the number is
+// needed exactly when the server is unavailable.
 //
-// A process that has just joined is not counted by the others until their next beat. If it took its part of a limit before,
-// all together would take more than there is. So the number is not known before the others have counted this process.
+// A new instance is not counted by the others until their next heartbeats. If it used its share of a limit earlier, the
+// shares would add up to more than the limit. So the number stays 0 until the others have counted this instance.
 func (s *Store) beat(ctx context.Context) error {
 	m := &s.members
 	m.mu.Lock()
@@ -96,10 +98,11 @@ func (s *Store) beat(ctx context.Context) error {
 		return err
 	}
 	if added > 0 {
-		if m.joined, err = s.millis(ctx); err != nil { // after it was added, not before
+		if m.joined, err = s.millis(ctx); err != nil { // read after the ZADD, not before
 			return err
 		}
-		// If the server has lost its data, the others remember this process. But they may have taken it for gone.
+		// If the server has lost its data, the other instances still count this one, unless they have dropped it after
+		// missed heartbeats.
 		m.settled = m.settled && time.Since(m.beaten) < 2*s.every
 	}
 	if err := s.do(ctx, "ZREMRANGEBYSCORE", key, "-inf", "("+old); err != nil {
@@ -118,7 +121,7 @@ func (s *Store) beat(ctx context.Context) error {
 			return err
 		}
 		if now <= m.joined {
-			unaware-- // itself
+			unaware-- // this instance
 		}
 		m.settled = unaware == 0
 	}
@@ -136,13 +139,13 @@ func (s *Store) beat(ctx context.Context) error {
 	return nil
 }
 
-// millis is the server's time.
+// millis returns the server's time in milliseconds.
 func (s *Store) millis(ctx context.Context) (int64, error) {
 	micros, err := s.micros(ctx)
 	return micros / 1000, err
 }
 
-// askNumber sends a command that is answered with a number.
+// askNumber sends a command and returns its numeric reply.
 func (s *Store) askNumber(ctx context.Context, command ...string) (int64, error) {
 	reply, err := s.ask(ctx, command...)
 	if err != nil {
@@ -155,7 +158,7 @@ func (s *Store) askNumber(ctx context.Context, command ...string) (int64, error)
 	return n, nil
 }
 
-// leave says that this process is going. If that fails the others will notice.
+// leave removes this instance from the set. If that fails, the other instances drop it after missed heartbeats.
 func (s *Store) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

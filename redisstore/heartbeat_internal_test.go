@@ -10,7 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// Processes count each other, notice who leaves and who dies, and keep the last number while the server is away.
+// TestHeartbeat checks that instances count each other, notice instances that leave or crash, and keep the last number
+// while the server is unavailable.
 func TestHeartbeat(t *testing.T) {
 	server := redistest.Start(t)
 	var (
@@ -26,7 +27,7 @@ func TestHeartbeat(t *testing.T) {
 		t.Cleanup(s.Close)
 		s.every = 100 * time.Millisecond
 		if s.Instances() != 0 {
-			t.Errorf("%d nodes before the first heartbeat", s.Instances())
+			t.Errorf("%d instances before the first heartbeat, want 0", s.Instances())
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		all, stops = append(all, s), append(stops, stop)
@@ -54,14 +55,14 @@ func TestHeartbeat(t *testing.T) {
 			select {
 			case <-tick.C:
 			case <-deadline:
-				t.Fatalf("%d nodes, want %d", stores[i].Instances(), want)
+				t.Fatalf("%d instances, want %d", stores[i].Instances(), want)
 			}
 		}
 	}
 	await(all, 3)
 	stops[2]()
 	await(all[:2], 2)
-	// One that died said nothing when it went.
+	// A crashed instance does not remove itself.
 	now, err := all[0].micros(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -72,16 +73,17 @@ func TestHeartbeat(t *testing.T) {
 	await(all[:2], 3)
 	await(all[:2], 2)
 	if ttl, err := server.Do("PTTL", all[0].nodesKey()); err != nil || ttl == "-1" {
-		t.Errorf("the key lives for ever: %s %v", ttl, err)
+		t.Errorf("the key has no TTL: %s %v", ttl, err)
 	}
 	server.Kill()
 	last := all[0].Instances()
 	if err := all[0].beat(t.Context()); err == nil || all[0].Instances() != last {
-		t.Errorf("%d nodes while the server is away, %d before", all[0].Instances(), last)
+		t.Errorf("%d instances while the server is unavailable, %d before", all[0].Instances(), last)
 	}
 }
 
-// A process has read the number when the others have counted it, and keeps what it last saw when the server loses its data.
+// TestJoining checks that an instance has a number once the others have counted it, and keeps it when the server loses
+// its data.
 func TestJoining(t *testing.T) {
 	server := redistest.Start(t)
 	join := func() *Store {
@@ -94,13 +96,13 @@ func TestJoining(t *testing.T) {
 	}
 	beat := func(s *Store, want int) {
 		t.Helper()
-		tick := time.Tick(2 * time.Millisecond) // the server counts in milliseconds
+		tick := time.Tick(2 * time.Millisecond) // the server's clock has milliseconds
 		<-tick
-		for s.beat(t.Context()) != nil { // on a connection that has ended
+		for s.beat(t.Context()) != nil { // the connection may have been closed
 			<-tick
 		}
 		if s.Instances() != want {
-			t.Errorf("%d nodes, want %d", s.Instances(), want)
+			t.Errorf("%d instances, want %d", s.Instances(), want)
 		}
 	}
 	flush := func() {
@@ -110,14 +112,14 @@ func TestJoining(t *testing.T) {
 		}
 	}
 	a, b, c := join(), join(), join()
-	beat(a, 1) // it is alone
+	beat(a, 1) // the only instance
 	beat(b, 0) // a does not count it yet
 	beat(b, 0)
 	beat(a, 2)
 	beat(b, 2)
 	beat(c, 0)
 	beat(a, 3)
-	beat(c, 0) // b does not
+	beat(c, 0) // b does not count it yet
 	beat(b, 3)
 	beat(c, 3)
 	again := func() {
@@ -137,7 +139,7 @@ func TestJoining(t *testing.T) {
 		t.Fatal(err)
 	}
 	again()
-	// One that was away for so long that the others may not count it any more has to be counted anew.
+	// An instance that was absent for so long that the others may have dropped it must be counted again.
 	c.leave(t.Context())
 	c.members.beaten = time.Now().Add(-time.Minute)
 	for range missedBeats {

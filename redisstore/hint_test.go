@@ -15,7 +15,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// hinted are limits of ten of each kind that is hinted.
+// hinted contains a limit of 10 for each kind that hints support.
 var hinted = map[string]sluice.Limit{
 	"token_bucket":    sluice.PerHour(10),
 	"odd_rate":        sluice.Per(10, 7_000_003*time.Millisecond),
@@ -29,7 +29,7 @@ var hinted = map[string]sluice.Limit{
 	"sub_windows":     {Count: 10, Window: time.Hour, Algorithm: sluice.SlidingWindowCounter, SubWindows: 6},
 }
 
-// noon is a time at which no window ends.
+// noon returns a time at which no window ends.
 func noon() time.Time { return time.Date(2026, time.June, 1, 12, 20, 0, 0, time.UTC) }
 
 func openHinting(t *testing.T, server *redistest.Server) *Store {
@@ -39,7 +39,7 @@ func openHinting(t *testing.T, server *redistest.Server) *Store {
 	return s
 }
 
-// dialServer is a client that the store does not see connect.
+// dialServer returns a client whose connections the store cannot observe.
 func dialServer(t *testing.T, server *redistest.Server) rueidis.Client {
 	t.Helper()
 	option := rueidis.MustParseURL(server.URL())
@@ -49,7 +49,7 @@ func dialServer(t *testing.T, server *redistest.Server) rueidis.Client {
 	return client
 }
 
-// try takes until the server answers: connections that were cut are made anew.
+// try applies takes until the server replies, because closed connections are reopened.
 func try(t *testing.T, s *Store, takes ...sluice.Take) []sluice.Decision {
 	t.Helper()
 	out := make([]sluice.Decision, len(takes))
@@ -66,7 +66,8 @@ func try(t *testing.T, s *Store, takes ...sluice.Take) []sluice.Decision {
 	return nil
 }
 
-// see asks about a key until the store knows whose word the answer was: not while connections are being made.
+// see peeks at a key until the store has recorded which server replied, which it does not while connections are being
+// opened.
 func see(t *testing.T, s *Store, r *sluice.Rule) sluice.Decision {
 	t.Helper()
 	for range 100 {
@@ -76,11 +77,11 @@ func see(t *testing.T, s *Store, r *sluice.Rule) sluice.Decision {
 			return d
 		}
 	}
-	t.Fatal("connections are made again and again")
+	t.Fatal("the store keeps opening connections")
 	return sluice.Decision{}
 }
 
-// admitted takes one after the other until that is refused.
+// admitted takes one unit at a time until it is denied, and returns how many were allowed.
 func admitted(t *testing.T, s *Store, r *sluice.Rule) (n int) {
 	t.Helper()
 	for ; n < 100; n++ {
@@ -91,8 +92,8 @@ func admitted(t *testing.T, s *Store, r *sluice.Rule) (n int) {
 	return n
 }
 
-// A server that comes back with nothing is told what it had said, and hands out what was left. What it stores then is
-// understood by those who know nothing of hints.
+// TestForgetfulServer: a server that restarts empty gets the last state as a hint, and grants the remaining quota only.
+// A store without hints can read the state that it then stores.
 func TestForgetfulServer(t *testing.T) {
 	server := redistest.Start(t)
 	for name, limit := range hinted {
@@ -110,23 +111,23 @@ func TestForgetfulServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := try(t, without, sluice.Take{Rule: rule, Key: "k"})[0].Remaining; n < 8 {
-				t.Fatalf("%d remain after a restart without hints: nothing was forgotten", n)
+				t.Fatalf("Remaining is %d after a restart without hints: the server lost nothing", n)
 			}
-			see(t, with, rule) // the first may be on its way before the new connection is there, and goes without a hint
+			see(t, with, rule) // the first call may be sent without a hint, before the new connection is open
 			if n := try(t, with, sluice.Take{Rule: rule, Key: "k", Cost: 1}); !n[0].Allowed || with.FailoverRestores() != 1 {
-				t.Errorf("%+v, %d restored", n, with.FailoverRestores())
+				t.Errorf("after the restart: %+v, %d restored", n, with.FailoverRestores())
 			}
 			if n := admitted(t, older, rule); n != 2 {
-				t.Errorf("%d were admitted after eight of ten", n)
+				t.Errorf("admitted %d after 8 of 10", n)
 			}
 			if n := admitted(t, with, rule); n != 0 {
-				t.Errorf("%d were admitted after ten of ten", n)
+				t.Errorf("admitted %d after 10 of 10", n)
 			}
 		})
 	}
 }
 
-// On the server that gave it, a hint undoes nothing.
+// TestHintsUndoNothing checks that a hint changes nothing on the server that it came from.
 func TestHintsUndoNothing(t *testing.T) {
 	server := redistest.Start(t)
 	ctx := context.Background()
@@ -137,18 +138,18 @@ func TestHintsUndoNothing(t *testing.T) {
 		for _, c := range []struct {
 			name string
 			do   func(last sluice.Decision) error
-			left int64 // of ten, of which seven were taken
+			left int64 // of 10, 7 of which were taken
 		}{
 			{"nothing", func(sluice.Decision) error { return nil }, 3},
 			{"reset", func(sluice.Decision) error { return other.Reset(ctx, sluice.Bucket{Rule: rule, Key: "k"}) }, 10},
-			{"given back", func(last sluice.Decision) error {
+			{"refunded", func(last sluice.Decision) error {
 				back := sluice.Take{Rule: rule, Key: "k", Cost: -1, Receipt: last.Receipt}
 				return other.Apply(ctx, []sluice.Take{back}, make([]sluice.Decision, 1))
 			}, 4},
 			{"block lifted", func(sluice.Decision) error {
 				return errors.Join(other.Block(ctx, sluice.Bucket{Rule: rule, Key: "k"}, time.Hour), other.Block(ctx, sluice.Bucket{Rule: rule, Key: "k"}, 0))
 			}, 3},
-			{"other numbers", func(sluice.Decision) error { // of which this take costs less, in time
+			{"other limit parameters", func(sluice.Decision) error { // under which this take takes less time
 				more := limit
 				more.Count *= 10
 				changed := take
@@ -173,25 +174,26 @@ func TestHintsUndoNothing(t *testing.T) {
 				}
 				want := try(t, control, sluice.Take{Rule: rule, Key: "k"})[0]
 				if c.left >= 0 && limit.SoftExcess == 0 && want.Remaining != c.left {
-					t.Fatalf("%d remain, want %d: the test does not do what it should", want.Remaining, c.left)
+					t.Fatalf("Remaining is %d, want %d: error in the test", want.Remaining, c.left)
 				}
 				before := s.hints.epoch.Load()
 				if _, err := server.Do("CLIENT", "KILL", "TYPE", "normal"); err != nil {
 					t.Fatal(err)
 				}
-				for s.hints.epoch.Load() == before { // cut off, and connected again
+				for s.hints.epoch.Load() == before { // until disconnected and connected again
 					try(t, s, sluice.Take{Rule: rule, Key: "elsewhere"})
 				}
 				got := see(t, s, rule)
 				if got != want || s.FailoverRestores() != 0 {
-					t.Errorf("a hint was taken:\n got %+v\nwant %+v", got, want)
+					t.Errorf("a hint was applied:\n got %+v\nwant %+v", got, want)
 				}
 			})
 		}
 	}
 }
 
-// What a server is told of a key that it has forgotten has no marks: nothing is given back of what others may have taken.
+// TestHintsHaveNoMarks checks that a state restored by a hint has no marks, so that a settlement does not refund what
+// others may have used.
 func TestHintsHaveNoMarks(t *testing.T) {
 	server := redistest.Start(t)
 	s := openHinting(t, server)
@@ -205,11 +207,12 @@ func TestHintsHaveNoMarks(t *testing.T) {
 	see(t, s, rule)
 	back := sluice.Take{Rule: rule, Key: "k", Cost: -7, Receipt: made.Receipt, Charged: 7, ChargedOf: made.Limit, Settles: true}
 	if d := try(t, s, back)[0]; d.Granted != 0 || d.Remaining != 3 || s.FailoverRestores() != 1 {
-		t.Errorf("%+v, %d restored", d, s.FailoverRestores())
+		t.Errorf("settlement: %+v, %d restored", d, s.FailoverRestores())
 	}
 }
 
-// What this process has reset it hints at no more, whichever server answers.
+// TestResetIsForgotten checks that a reset by this process also removes its hint, regardless of the server that
+// replies.
 func TestResetIsForgotten(t *testing.T) {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(10)}))
 	for name, reset := range map[string]func(s *Store, server *redistest.Server) error{
@@ -238,13 +241,13 @@ func TestResetIsForgotten(t *testing.T) {
 			}
 			try(t, s, sluice.Take{Rule: rule, Key: "elsewhere"})
 			if n := admitted(t, s, rule); n != 10 || s.FailoverRestores() != 0 {
-				t.Errorf("%d admitted after a reset, %d restored", n, s.FailoverRestores())
+				t.Errorf("admitted %d after a reset, %d restored", n, s.FailoverRestores())
 			}
 		})
 	}
 }
 
-// A user that may not ask which server it is gets decisions as before, without hints.
+// TestWithoutInfo checks that a user without the permission INFO gets the same decisions, without hints.
 func TestWithoutInfo(t *testing.T) {
 	server := redistest.Start(t)
 	setUser := func() {
@@ -257,13 +260,13 @@ func TestWithoutInfo(t *testing.T) {
 	defer s.Close()
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(10)}))
 	if n := admitted(t, s, rule); n != 10 {
-		t.Errorf("%d admitted of 10", n)
+		t.Errorf("admitted %d of 10", n)
 	}
 	for range 20 {
 		try(t, s, sluice.Take{Rule: rule, Key: "k"})
 	}
 	if o := s.hints.origins[0].Load(); o == nil || o.server != "" {
-		t.Errorf("the server is known as %+v", o)
+		t.Errorf("the run ID is recorded: %+v", o)
 	}
 	server.Kill()
 	if err := server.Restart(); err != nil {
@@ -276,10 +279,11 @@ func TestWithoutInfo(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("after a restart: %v", err)
+	t.Errorf("after a restart: error %v", err)
 }
 
-// With a client that is not our own, and no call that failed, another server is noticed by asking.
+// TestAskedAnyway checks that with a client of the caller, and without a failed call, another server is noticed because
+// its run ID is requested periodically.
 func TestAskedAnyway(t *testing.T) {
 	server := redistest.Start(t)
 	client := dialServer(t, server)
@@ -295,11 +299,12 @@ func TestAskedAnyway(t *testing.T) {
 	s.hints.asked.Store(-int64(time.Hour))
 	try(t, s, sluice.Take{Rule: rule, Key: "elsewhere"})
 	if n := admitted(t, s, rule); n != 3 || s.FailoverRestores() != 1 {
-		t.Errorf("%d admitted after seven of ten, %d restored", n, s.FailoverRestores())
+		t.Errorf("admitted %d after 7 of 10, %d restored", n, s.FailoverRestores())
 	}
 }
 
-// An answer that came while the server may have changed does not replace what is known to be the old one's word.
+// TestWhoseWord checks that a reply of an unknown server, received while the server may have changed, does not replace
+// the recorded state of the old server.
 func TestWhoseWord(t *testing.T) {
 	client := dialServer(t, redistest.Start(t))
 	s := sluice.Must(Open(Config{Client: client, Now: noon}))
@@ -322,21 +327,21 @@ func TestWhoseWord(t *testing.T) {
 	nothing, another := func() {}, func() { s.hints.epoch.Add(1) }
 	first, asked, hints := seen(nothing)
 	if !asked || hints != 0 {
-		t.Errorf("the first of an epoch: asked %v, %d hints", asked, hints)
+		t.Errorf("first call of an epoch: run ID requested %v, %d hints", asked, hints)
 	}
 	second, asked, hints := seen(nothing)
 	if asked || hints != 0 || second <= first {
-		t.Errorf("the second of an epoch: asked %v, %d hints, until %d then %d", asked, hints, first, second)
+		t.Errorf("second call of an epoch: run ID requested %v, %d hints, expiry %d then %d", asked, hints, first, second)
 	}
 	if third, _, _ := seen(another); third != second {
-		t.Errorf("between two epochs: until %d, want %d", third, second)
+		t.Errorf("reply across two epochs: expiry %d, want %d", third, second)
 	}
 	if fourth, asked, hints := seen(another); !asked || hints != 1 || fourth <= second {
-		t.Errorf("one that told who it was: asked %v, %d hints, until %d, was %d", asked, hints, fourth, second)
+		t.Errorf("reply with a run ID: requested %v, %d hints, expiry %d, was %d", asked, hints, fourth, second)
 	}
 }
 
-// What one server said is not replaced by the word of another that was not told it.
+// TestUntold checks that a state is not replaced by that of another server that did not receive it as a hint.
 func TestUntold(t *testing.T) {
 	var h failoverHints
 	h.init(false)
@@ -354,17 +359,18 @@ func TestUntold(t *testing.T) {
 		{"a", 5000, 5000, false},
 		{"b", 2000, 5000, false},
 		{"b", 0, 5000, false},
-		{"a", 4000, 4000, false}, // given back
+		{"a", 4000, 4000, false}, // refunded
 		{"b", 2000, 2000, true},
 		{"b", 0, 0, false},
 	} {
 		if got := told(c.server, c.until, c.hinted); got != c.want {
-			t.Errorf("%d: seen until %d, want %d", i, got, c.want)
+			t.Errorf("%d: expiry %d, want %d", i, got, c.want)
 		}
 	}
 }
 
-// Failed calls end an epoch, but not one after the other; who gives up says nothing about the server.
+// TestSuspicion checks that failed calls end an epoch, at most once per interval, and that calls cancelled by their
+// callers do not.
 func TestSuspicion(t *testing.T) {
 	s := sluice.Must(Open(Config{Client: dialServer(t, redistest.Shared(t))}))
 	epoch := func() uint64 {
@@ -376,21 +382,21 @@ func TestSuspicion(t *testing.T) {
 	first := epoch()
 	s.hints.failed(fmt.Errorf("%w", context.Canceled))
 	if n := epoch(); n != first {
-		t.Errorf("epoch %d after a caller gave up, was %d", n, first)
+		t.Errorf("epoch %d after a cancelled call, was %d", n, first)
 	}
 	for range 10 {
 		s.hints.failed(context.DeadlineExceeded)
 		if n := epoch(); n != first+1 {
-			t.Errorf("epoch %d after deadlines were missed, want %d", n, first+1)
+			t.Errorf("epoch %d after exceeded deadlines, want %d", n, first+1)
 		}
 	}
 	s.hints.ended.Store(-int64(time.Hour))
 	if n := epoch(); n != first+2 {
-		t.Errorf("epoch %d after more were missed later, want %d", n, first+2)
+		t.Errorf("epoch %d after more of them later, want %d", n, first+2)
 	}
 }
 
-// However many keys there are, so many are remembered and no more, and preferably those that last.
+// TestHintsAreBounded checks the bound on the number of stored states, and that states that expire late are preferred.
 func TestHintsAreBounded(t *testing.T) {
 	var h failoverHints
 	h.init(false)
@@ -414,12 +420,12 @@ func TestHintsAreBounded(t *testing.T) {
 		}
 	}
 	if total > hintShards*maxHintsPerShard || total < hintShards*maxHintsPerShard*9/10 || long < total*5/10 {
-		t.Errorf("of %d keys %d are remembered, %d that last", keys, total, long)
+		t.Errorf("of %d keys %d are stored, %d of them long-lived", keys, total, long)
 	}
-	// One that has worn off is forgotten.
+	// An expired state is removed.
 	at := cell{kind: step.Bucket, hash: 0, state: step.State{ExpiresAt: now}}
 	h.remember(&at, from, now)
 	if _, ok := h.recall(0); ok {
-		t.Error("a state that has worn off is remembered")
+		t.Error("an expired state is stored")
 	}
 }

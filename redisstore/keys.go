@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// Reset forgets what was spent of a bucket, and lifts a block.
+// Reset removes the usage of a bucket and lifts its block.
 func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
 	of, err := s.nameOf(&b)
 	if err != nil {
@@ -19,13 +19,13 @@ func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
 	}
 	state, block := string(s.names.state(nil, &of, private.ParamsOf(b.EffectiveLimit()))), string(s.names.block(nil, &of))
 	err = s.do(ctx, "DEL", state, block)
-	if err == nil { // a hint of a bucket that was not reset is still true
+	if err == nil { // the hint of a bucket that was not reset is still valid
 		s.hints.forget(state)
 	}
 	return err
 }
 
-// Block denies a bucket's takes for d, whatever was spent of it; 0 lifts the block.
+// Block denies all takes of a bucket for d, regardless of its usage; 0 lifts the block.
 func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) error {
 	of, err := s.nameOf(&b)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) err
 	return s.do(ctx, "SET", block, strconv.FormatInt(till, 10), "PX", ttl)
 }
 
-// Blocked returns how much longer a block of the bucket lasts, 0 if there is none.
+// Blocked returns the remaining time of the bucket's block, or 0 if it is not blocked.
 func (s *Store) Blocked(ctx context.Context, b sluice.Bucket) (time.Duration, error) {
 	of, err := s.nameOf(&b)
 	if err != nil {
@@ -69,19 +69,19 @@ func (s *Store) nameOf(b *sluice.Bucket) (name, error) {
 	if err := private.CheckBucket(b); err != nil {
 		return name{}, fmt.Errorf("redisstore: %w", err)
 	}
-	if _, err := s.connected(); err != nil { // how keys are named depends on the servers
+	if _, err := s.connected(); err != nil { // the names of keys depend on whether the servers are a Cluster
 		return name{}, unavailable(err)
 	}
 	return name{rule: private.RuleOf(b.Rule).ID, key: b.Key, slot: b.HashTag}, nil
 }
 
-// do sends a command whose reply does not matter. It may be sent twice.
+// do sends a command and ignores its reply. The command may be sent twice.
 func (s *Store) do(ctx context.Context, command ...string) error {
 	_, err := s.ask(ctx, command...)
 	return err
 }
 
-// ask sends a command.
+// ask sends a command and returns its reply. The command may be sent twice.
 func (s *Store) ask(ctx context.Context, command ...string) (value, error) {
 	reply, err := again(ctx, s, func(c Commander) (any, error) { return c.Do(ctx, command...) })
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Store) ask(ctx context.Context, command ...string) (value, error) {
 	return valueOf(reply)
 }
 
-// micros is the store's time.
+// micros returns the store clock in microseconds.
 func (s *Store) micros(ctx context.Context) (int64, error) {
 	if s.now != nil {
 		return s.now().UnixMicro(), nil
@@ -98,7 +98,7 @@ func (s *Store) micros(ctx context.Context) (int64, error) {
 	return s.serverMicros(ctx)
 }
 
-// serverMicros asks the server for its time.
+// serverMicros returns the server's clock in microseconds.
 func (s *Store) serverMicros(ctx context.Context) (int64, error) {
 	reply, err := s.ask(ctx, "TIME")
 	if err != nil {

@@ -18,16 +18,17 @@ import (
 var _ sluice.BucketLister = (*Store)(nil)
 
 const (
-	// maxScans bounds the steps of a page, for a store that is a small part of what its server holds.
+	// maxScans is the maximum number of SCAN steps per page, for a store whose keys are a small part of the server's.
 	maxScans = 50
-	// scanCount is how many keys a step looks at, at least: few enough that the server does not notice.
+	// scanCount is the minimum COUNT of a SCAN step, small enough not to delay other clients of the server.
 	scanCount = 200
-	// maxAsking is how many keys' times to live are asked for at the same time.
+	// maxAsking is the maximum number of concurrent PTTL commands.
 	maxAsking = 32
 )
 
-// List lists what is stored under the prefix, of all primaries in turn. It uses SCAN, a bounded number of steps for each
-// page, and so never holds the server up. A user needs the rights scan and pttl for it, and in a Cluster role.
+// List returns a page of the stored buckets, of all primaries in turn. It uses SCAN with a bounded number of steps per
+// page, and so never blocks the server for long. The Redis user needs the permissions scan and pttl, and in a Cluster
+// role.
 func (s *Store) List(ctx context.Context, q sluice.ListOptions) (sluice.BucketPage, error) {
 	if err := private.CheckListOptions(&q); err != nil {
 		return sluice.BucketPage{}, fmt.Errorf("redisstore: %w", err)
@@ -77,14 +78,15 @@ func (s *Store) List(ctx context.Context, q sluice.ListOptions) (sluice.BucketPa
 	return page, nil
 }
 
-// cursor is where a listing has got to.
+// cursor is the position of a listing.
 type cursor struct {
-	node, of int    // which primary, of how many
-	scan     string // how far there, in the server's words
-	scope    string // of which rules, and what is done with them
+	node, of int    // index of the primary, and number of primaries
+	scan     string // cursor of SCAN
+	scope    string // digest of the operation and the rules
 }
 
-// cursorScope tells apart listings whose tokens must not be mixed up: one would pass over keys of the other.
+// cursorScope returns a digest that differs between listings whose page tokens must not be mixed up, because a listing
+// would skip keys with a token of another one.
 func cursorScope(verb string, rules []*sluice.Rule) string {
 	h := fnv.New32a()
 	io.WriteString(h, verb)
@@ -108,18 +110,18 @@ func readCursor(text string, primaries int, scope string) (cursor, error) {
 		_, err3 := strconv.ParseUint(parts[2], 10, 64)
 		if err1 == nil && err2 == nil && err3 == nil && node >= 0 && node < of {
 			if of != primaries {
-				return c, fmt.Errorf("redisstore: list: %w: the Cluster had %d primaries and has %d: begin again", sluice.ErrInvalid, of, primaries)
+				return c, fmt.Errorf("redisstore: list: %w: the Cluster had %d primaries and now has %d: start again with an empty PageToken", sluice.ErrInvalid, of, primaries)
 			}
 			return cursor{node, of, parts[2], scope}, nil
 		}
 	}
-	return c, fmt.Errorf("redisstore: list: %w: PageToken is not NextPageToken of a page of these rules: leave it empty to begin", sluice.ErrInvalid)
+	return c, fmt.Errorf("redisstore: list: %w: PageToken is not NextPageToken of a page of these rules: leave it empty to start", sluice.ErrInvalid)
 }
 
-// globEscape has a prefix mean itself in a pattern.
+// globEscape escapes a prefix for use in a glob pattern.
 var globEscape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
-// scan makes one step.
+// scan runs one SCAN step.
 func (s *Store) scan(ctx context.Context, c Commander, from string, count int) (stored []string, next string, err error) {
 	pattern := globEscape.Replace(s.names.prefix) + "*"
 	reply, err := c.Do(ctx, "SCAN", from, "MATCH", pattern, "COUNT", strconv.Itoa(count))
@@ -148,7 +150,7 @@ type foundKey struct {
 	listed sluice.BucketInfo
 }
 
-// listed says what stored keys mean, and leaves out what is not a bucket or a block, or not of the rules.
+// listed parses stored keys. It skips keys that are neither a bucket nor a block, and those of other rules.
 func (s *Store) listed(stored []string, rules map[string]*sluice.Rule) (found []foundKey) {
 	for _, key := range stored {
 		l, ok := s.names.parse(key)
@@ -163,7 +165,7 @@ func (s *Store) listed(stored []string, rules map[string]*sluice.Rule) (found []
 	return found
 }
 
-// keepTimes asks for the keys' times to live, many at a time: a client writes those together.
+// keepTimes reads the TTLs of the keys, many at a time, because a client writes concurrent commands together.
 func (s *Store) keepTimes(ctx context.Context, c Commander, found []foundKey) error {
 	var (
 		wait  sync.WaitGroup
@@ -195,7 +197,7 @@ const (
 	ruleLength = 12
 )
 
-// parse reads a stored key. It is false of what no bucket or block is stored under.
+// parse parses a stored key. It returns false unless the key is that of a bucket or a block.
 func (n *namer) parse(stored string) (l sluice.BucketInfo, ok bool) {
 	rest, ok := strings.CutPrefix(stored, n.prefix)
 	tag := ""

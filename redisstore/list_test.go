@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// list reads all pages, and how many there were.
+// list reads all pages, and returns their number as well.
 func list(t testing.TB, l sluice.BucketLister, q sluice.ListOptions, each func()) (all []sluice.BucketInfo, pages int) {
 	t.Helper()
 	for {
@@ -43,7 +43,7 @@ func (l limiterLister) List(ctx context.Context, o sluice.ListOptions) (sluice.B
 	return l.ListBuckets(ctx, o)
 }
 
-// scans is how many steps the server has made.
+// scans returns the number of SCAN commands that the server has executed.
 func scans(t testing.TB, server *redistest.Server) int {
 	t.Helper()
 	m := regexp.MustCompile(`cmdstat_scan:calls=(\d+)`).FindStringSubmatch(do(t, server, "INFO", "commandstats"))
@@ -54,13 +54,13 @@ func scans(t testing.TB, server *redistest.Server) int {
 	return n
 }
 
-// TestListAll: of a hundred thousand keys among as many of others all are found, in pages that take bounded work, and
-// nothing else is: not even where the prefix looks like a pattern.
+// TestListAll lists 100,000 keys among as many foreign ones, in pages of bounded work. It must find all keys and no
+// others, even if the prefix looks like a glob pattern.
 func TestListAll(t *testing.T) {
 	server := redistest.Start(t, "--enable-debug-command", "yes")
 	const prefix = `a[bc]*?\\:`
 	store := open(t, redisstore.Config{URL: server.URL(), KeyPrefix: prefix})
-	stranger := open(t, redisstore.Config{URL: server.URL(), KeyPrefix: `abxx\:`}) // which the prefix would match as a pattern
+	stranger := open(t, redisstore.Config{URL: server.URL(), KeyPrefix: `abxx\:`}) // the prefix would match it as a pattern
 	apply(t, store, sluice.Take{Rule: hourly, Key: "u", Cost: 1})
 	apply(t, stranger, sluice.Take{Rule: hourly, Key: "stranger", Cost: 1})
 	const many = 100_000
@@ -72,7 +72,7 @@ func TestListAll(t *testing.T) {
 	all, pages := list(t, store, sluice.ListOptions{Rules: []*sluice.Rule{hourly}, PageSize: 1000}, func() {
 		now := scans(t, server)
 		if now-before > 50 {
-			t.Errorf("%d steps for a page", now-before)
+			t.Errorf("%d SCAN steps for a page", now-before)
 		}
 		before = now
 	})
@@ -83,16 +83,17 @@ func TestListAll(t *testing.T) {
 		}
 		seen[l.Key] = true
 	}
-	delete(seen, "u") // which may have worn off meanwhile
+	delete(seen, "u") // which may have expired
 	if len(seen) != many {
-		t.Errorf("%d of %d keys were found", len(seen), many)
+		t.Errorf("found %d of %d keys", len(seen), many)
 	}
 	if pages < many/3000 {
-		t.Errorf("%d keys came in %d pages", many, pages)
+		t.Errorf("%d keys in %d pages", many, pages)
 	}
 }
 
-// TestList: what is said of each kind of bucket, of blocks, digests and slots, and what a limiter adds.
+// TestList checks the listed properties of all kinds of buckets, of blocks, digests and hash tags, and the decisions
+// that a limiter adds.
 func TestList(t *testing.T) {
 	for name, url := range map[string]string{"single": redistest.Start(t).URL(), "cluster": redistest.StartCluster(t).URL()} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +101,7 @@ func TestList(t *testing.T) {
 			var rules []*sluice.Rule
 			long := strings.Repeat("k", 50)
 			for _, k := range kinds {
-				if k.name == "token_bucket_long_fraction" { // it would wear off meanwhile
+				if k.name == "token_bucket_long_fraction" { // it would expire during the test
 					continue
 				}
 				if k.name != "calendar_window" {
@@ -137,10 +138,10 @@ func TestList(t *testing.T) {
 				}
 			}
 			if some, _ := list(t, store, sluice.ListOptions{Rules: rules[3:4]}, nil); len(some) != 23 {
-				t.Errorf("of one rule %d are listed", len(some))
+				t.Errorf("one rule: %d buckets listed", len(some))
 			}
 			if some, _ := list(t, store, sluice.ListOptions{}, nil); len(some) != 23*len(rules) || some[0].Rule != nil || some[0].RuleDigest == "" {
-				t.Errorf("of no rule %d are listed", len(some))
+				t.Errorf("unknown rule: %d buckets listed", len(some))
 			}
 			for _, q := range []sluice.ListOptions{
 				{PageToken: "x"}, {PageToken: "1/2"}, {PageToken: "9/9/0"}, {PageToken: "0/1/x"}, {PageToken: "0/1/0/0"}, {PageToken: "0/1/0"}, {PageToken: "-1/1/0"}, {PageSize: -1}, {PageSize: 1001}, {Rules: []*sluice.Rule{nil}},
@@ -153,7 +154,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestListRights: listing needs rights that the rest does not.
+// TestListRights checks that listing needs additional permissions.
 func TestListRights(t *testing.T) {
 	server := redistest.Start(t)
 	do(t, server, "ACL", "SETUSER", "lister", "on", ">secret", "~sluice:*", "+scan", "+pttl")
@@ -165,6 +166,6 @@ func TestListRights(t *testing.T) {
 	}
 	do(t, server, "ACL", "SETUSER", "lister", "-scan")
 	if _, err := lister.List(context.Background(), sluice.ListOptions{}); !errors.Is(err, redisstore.ErrConfig) {
-		t.Errorf("without the right: %v", err)
+		t.Errorf("without the permission: error %v", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// lossy are limits of forty of each kind.
+// lossy contains a limit of 40 for each kind.
 var lossy = map[string]sluice.Limit{
 	"token_bucket":    sluice.PerDay(40),
 	"odd_rate":        sluice.Per(40, 86_399_999*time.Millisecond),
@@ -24,9 +24,9 @@ var lossy = map[string]sluice.Limit{
 	"sliding_log":     sluice.PerDay(40).WithAlgorithm(sluice.SlidingWindowLog),
 }
 
-// TestLostWrites: a replica that was cut off when ten of forty were spent takes over when thirty were. Without hints the
-// twenty in between are handed out again. With hints they are not, but for what is on its way from each of the processes
-// before it sees the new connection, and what others spent since it was last answered. Logs are not hinted.
+// TestLostWrites: a replica that was disconnected at a usage of 10 of 40 is promoted at 30. Without hints the 20 in
+// between are granted again. With hints they are not, except for the calls that each process sends before it sees the
+// new connection, and the usage of others since its last reply. Logs have no hints.
 func TestLostWrites(t *testing.T) {
 	const processes, limit = 3, 40
 	for _, hints := range []bool{false, true} {
@@ -48,7 +48,7 @@ func TestLostWrites(t *testing.T) {
 			for name, l := range lossy {
 				rules = append(rules, sluice.Must(sluice.NewRule(sluice.Rule{Name: name, Limit: l})))
 			}
-			// take has the processes take in turns, of every rule by itself.
+			// take lets the processes take in turn, for every rule separately.
 			take := func(times int) {
 				for range times {
 					for _, r := range rules {
@@ -72,9 +72,9 @@ func TestLostWrites(t *testing.T) {
 				lost := limit + 20
 				switch bound := limit + processes - 1 + processes; {
 				case hints && name != "sliding_log" && (n < limit || n > bound):
-					t.Errorf("%s: %d admitted of %d over a failover with hints, at most %d are allowed", name, n, limit, bound)
+					t.Errorf("%s: admitted %d of %d over a failover with hints, want at most %d", name, n, limit, bound)
 				case (!hints || name == "sliding_log") && n != lost:
-					t.Errorf("%s: %d admitted of %d over a failover without hints, want %d", name, n, limit, lost)
+					t.Errorf("%s: admitted %d of %d over a failover without hints, want %d", name, n, limit, lost)
 				}
 			}
 			t.Log(admitted)
@@ -82,7 +82,7 @@ func TestLostWrites(t *testing.T) {
 	}
 }
 
-// caughtUp tells that a replica has all that its primary has.
+// caughtUp reports whether a replica has all writes of its primary.
 func caughtUp(t *testing.T, primary, replica *redistest.Server) bool {
 	t.Helper()
 	_, offset, _ := strings.Cut(do(t, primary, "INFO", "replication"), "master_repl_offset:")
@@ -91,7 +91,7 @@ func caughtUp(t *testing.T, primary, replica *redistest.Server) bool {
 	return strings.Contains(info, "master_link_status:up") && strings.Contains(info, "slave_repl_offset:"+offset+"\r")
 }
 
-// takeLost takes one, again if the connection was lost.
+// takeLost takes one unit, and again if the connection was lost.
 func takeLost(t *testing.T, s *redisstore.Store, r *sluice.Rule) bool {
 	t.Helper()
 	out := make([]sluice.Decision, 1)

@@ -20,12 +20,12 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// liar is a server that speaks Redis' protocol, is a primary, a sentinel or a node of a Cluster as it is asked, and
-// lies in one reply of several.
+// liar is a server that implements the Redis protocol as a primary, a sentinel or a node of a Cluster, depending on the
+// commands it receives. One reply in several is malformed.
 type liar struct {
 	addr   string
 	lies   []string
-	often  int // one reply of so many
+	often  int // one malformed reply in so many
 	told   atomic.Int64
 	truths atomic.Int64
 }
@@ -37,8 +37,8 @@ func startLiar(t *testing.T, often int, lies ...string) *liar {
 	return s
 }
 
-// startFake listens as a server that speaks Redis' protocol. Of reply, ok is that it goes on reading commands after it; if
-// not, it reads without a reply until the client closes the connection.
+// startFake starts a server that speaks the Redis protocol. If ok is false, the server sends nothing after the reply,
+// and reads until the client closes the connection.
 func startFake(t *testing.T, reply func(command []string) (text string, ok bool)) (addr string) {
 	t.Helper()
 	return tcptest.Serve(t, func(c net.Conn) {
@@ -138,8 +138,8 @@ func message(channel, text string) string {
 	return fmt.Sprintf(">3\r\n$7\r\nmessage\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(channel), channel, len(text), text)
 }
 
-// lies end a process that reads them with a client library alone: it allocates what they announce, nests as deep as they
-// do, or finds less than it takes for granted.
+// lies are replies that crash a process that reads them with the client library alone: it allocates as much as they
+// announce, recurses as deep as they nest, or indexes elements that are missing.
 var lies = []string{
 	"$-9\r\n", "*-9\r\n", "%-1\r\n", "$9999999999999\r\n", "*1000000000\r\n", "%1000000000\r\n", "~4611686018427387904\r\n",
 	strings.Repeat("*1\r\n", 100_000), strings.Repeat("|1\r\n+a\r\n+b\r\n", 10_000), "$?\r\n;9999999999999\r\n", "*?\r\n",
@@ -154,8 +154,8 @@ var lies = []string{
 	"*1\r\n*3\r\n:0\r\n:99999999\r\n*2\r\n$0\r\n\r\n:-1\r\n", "*1\r\n%1\r\n+nodes\r\n*1\r\n*0\r\n",
 }
 
-// TestLyingServers: whatever a server sends, at the start or later, to whatever kind of client: calls return errors that
-// wrap ErrUnavailable, in time, and the process survives.
+// TestLyingServers checks, for malformed replies at any time and all kinds of clients, that calls return errors that
+// wrap ErrUnavailable, in time, and that the process survives.
 func TestLyingServers(t *testing.T) {
 	t.Parallel()
 	opens := 12
@@ -190,15 +190,15 @@ func TestLyingServers(t *testing.T) {
 				store.Close()
 				told, truths = told+s.told.Load(), truths+s.truths.Load()
 			}
-			t.Logf("%d of %d stores opened, %d lies and %d truths told", opened, opens, told, truths)
+			t.Logf("%d of %d stores opened, %d malformed and %d correct replies", opened, opens, told, truths)
 			if told < int64(opens) || truths < int64(opens) {
-				t.Error("that was no test")
+				t.Error("too few malformed or correct replies")
 			}
 		})
 	}
 }
 
-// TestLieNamed: the error of a rejected reply names the server, the bound and the value.
+// TestLieNamed checks that the error of a rejected reply names the server, the bound and the value.
 func TestLieNamed(t *testing.T) {
 	t.Parallel()
 	for lie, want := range map[string]string{

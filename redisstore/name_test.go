@@ -11,7 +11,7 @@ import (
 func namesOf(n *namer, rule, key, slot string) []string {
 	var all []string
 	for _, a := range algorithms {
-		if a.name == "leaky_queue" || a.name == "initial_and_others" { // counted as others are
+		if a.name == "leaky_queue" || a.name == "initial_and_others" { // stored like other kinds
 			continue
 		}
 		r := sluice.Must(sluice.NewRule(sluice.Rule{Name: rule, Limit: a.limits[0]}))
@@ -28,7 +28,8 @@ func namesOf(n *namer, rule, key, slot string) []string {
 	return append(all, string(n.block(nil, &of)), string(n.id(nil, &of, 1)), string(n.id(nil, &of, 1<<63)))
 }
 
-// FuzzNames: two buckets never share a stored key, and a stored key is printable and has one hash tag or none.
+// FuzzNames checks that two buckets never share a stored key, and that a stored key is printable and has at most one
+// hash tag.
 func FuzzNames(f *testing.F) {
 	f.Add("a", "b", "c", "a", "bc", "")
 	f.Add("api", "{user}", "", "api", "user", "")
@@ -44,7 +45,7 @@ func FuzzNames(f *testing.F) {
 			seen := map[string]bool{}
 			for _, stored := range first {
 				if seen[stored] {
-					t.Fatalf("two things of one bucket are stored as %q", stored)
+					t.Fatalf("two entries of one bucket have the stored key %q", stored)
 				}
 				seen[stored] = true
 				checkParsed(t, n, stored, rule1, key1, slot1)
@@ -59,21 +60,21 @@ func FuzzNames(f *testing.F) {
 			}
 			for _, stored := range second {
 				if seen[stored] {
-					t.Fatalf("%q %q and %q %q are both stored as %q", rule1, key1, rule2, key2, stored)
+					t.Fatalf("%q %q and %q %q have the same stored key %q", rule1, key1, rule2, key2, stored)
 				}
 			}
 		}
 	})
 }
 
-// checkParsed: what is stored can be told from its name, and what is remembered of requests is not taken for a bucket.
+// checkParsed checks that a stored key can be parsed, and that an idempotency record is not taken for a bucket.
 func checkParsed(t *testing.T, n *namer, stored, rule, key, slot string) {
 	t.Helper()
 	r := sluice.Must(sluice.NewRule(sluice.Rule{Name: rule, Limit: sluice.PerHour(1)}))
 	l, ok := n.parse(stored)
 	kind, _ := strings.CutPrefix(stored[strings.Index(stored, "}")+1:], n.prefix)
 	if isID := kind[1] == letterID; ok == isID {
-		t.Fatalf("%q: parsed is %v", stored, ok)
+		t.Fatalf("parse %q: ok is %v", stored, ok)
 	}
 	if !ok {
 		return

@@ -12,38 +12,40 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// A state carries the shape of the numbers that it was written under. Where that is another than the limit's the script
-// changes nothing and says so, and the call is sent once more with what the shapes of the rule mean. The script then
-// converts what it finds, whatever that has become meanwhile, in the same step in which it decides.
+// A state carries the shape, a short digest, of the limit parameters under which it was written. If the shape is not
+// that of the current limit, the script changes nothing and reports it, and the call is sent again with the parameters
+// of all shapes of the rule. The script then converts the state that it finds and decides in the same step, so that
+// concurrent changes are not lost.
 //
-// What the shapes mean each process knows of the limits that it has used itself. What others use, or used before, is in one
-// small key for each rule: a sorted set of numbers by when a process first told them. A process reads it before it first
-// uses numbers, and adds what is not there. It does so again when another server answers, which may have lost it.
+// Each instance has the parameters of the limits that it has used itself. Those of other instances, or of earlier
+// limits, are in one small key per rule: a sorted set of parameters, scored by when an instance first recorded them. An
+// instance reads the set before it first uses a limit, and adds its own parameters if they are missing. It does so
+// again when another server replies, which may have lost the set.
 
 const (
-	// maxRecorded is how many numbers are kept of a rule: the last that were told.
+	// maxRecorded is the maximum number of parameters recorded per rule: the most recent ones.
 	maxRecorded = 32
-	// recordLasts is how long they are kept after a process has begun to use some. No window is longer.
+	// recordLasts is the TTL of a record after an instance has started to use a limit. No window is longer.
 	recordLasts = 400 * 24 * time.Hour
-	// recordPause is how long a record that could not be read, or did not say what a shape means, is left alone.
+	// recordPause is how long a record is not read again after it could not be read or did not contain a shape.
 	recordPause = time.Second
-	// mostVain bounds how many rules are remembered whose records were asked for in vain.
-	mostVain = 10_000
+	// maxFailedReads bounds the number of rules for which failed reads are remembered.
+	maxFailedReads = 10_000
 )
 
-// records are what is known of the rules' records.
+// records tracks reads of the rules' records.
 type records struct {
-	mu     sync.Mutex                     // guards the following
-	asking map[group.RuleID]chan struct{} // closed once the answer is there
-	vain   map[group.RuleID]time.Time     // when one was last asked for in vain
+	mu     sync.Mutex                     // guards the fields below
+	asking map[group.RuleID]chan struct{} // closed when the read is done
+	vain   map[group.RuleID]time.Time     // time of the last failed read
 }
 
-// recordKey names a rule's record.
+// recordKey returns the key of a rule's record.
 func (s *Store) recordKey(rule group.RuleID) string {
 	return string(appendRule(append([]byte(s.names.prefix), version, letterNumbers), rule))
 }
 
-// explain finds out what shapes mean that the script has found.
+// explain looks up the limit parameters of shapes that the script has found.
 func (s *Store) explain(ctx context.Context, c *call, changed []int64) {
 	for i := 0; i+1 < len(changed); i += 2 {
 		cell, shape := int(changed[i])-1, uint8(changed[i+1])
@@ -61,7 +63,7 @@ func (s *Store) explain(ctx context.Context, c *call, changed []int64) {
 	}
 }
 
-// consult has a rule's record asked for, by one caller at a time, unless that was in vain a moment ago.
+// consult reads a rule's record, one caller at a time, unless reading it failed less than recordPause ago.
 func (s *Store) consult(ctx context.Context, rule group.RuleID, enough func() bool, ask func() error) {
 	r := &s.records
 	r.mu.Lock()
@@ -91,7 +93,7 @@ func (s *Store) consult(ctx context.Context, rule group.RuleID, enough func() bo
 	delete(r.asking, rule)
 	delete(r.vain, rule)
 	if err != nil || !enough() {
-		if len(r.vain) >= mostVain {
+		if len(r.vain) >= maxFailedReads {
 			clear(r.vain)
 		}
 		r.vain[rule] = time.Now()
@@ -99,8 +101,8 @@ func (s *Store) consult(ctx context.Context, rule group.RuleID, enough func() bo
 	close(done)
 }
 
-// record learns what the record of a take's rule says, and adds to it what this process knows of the rule and it does not
-// say, the take's numbers above all.
+// record reads the record of a take's rule, and adds the parameters that this instance has and the record lacks, above
+// all the take's own.
 func (s *Store) record(ctx context.Context, o *op) error {
 	key, known, own := s.recordKey(o.Rule), s.registry.Known(o.Rule), o.Params.Numbers()
 	reply, err := s.ask(ctx, "ZRANGE", key, "0", "-1")
@@ -143,10 +145,10 @@ func formatNumbers(n step.Numbers) string {
 	return string(appendFields(nil, int64(n.Kind), n.Slices, n.Count, n.Length, n.Burst))
 }
 
-// parseNumbers reads what formatNumbers wrote. Of anything else it returns what is not sound.
+// parseNumbers parses the output of formatNumbers. For any other text it returns the zero value, which is invalid.
 func parseNumbers(text string) (n step.Numbers) {
 	err := parseFields(text, 5, func(f []int64) {
-		if f[0] >= 0 && f[0] <= int64(step.Permits) && f[2] <= exact { // beyond which Lua's numbers are not
+		if f[0] >= 0 && f[0] <= int64(step.Permits) && f[2] <= exact { // larger numbers are not exact in Lua
 			n = step.Numbers{Kind: step.Kind(f[0]), Slices: f[1], Count: f[2], Length: f[3], Burst: f[4]}
 		}
 	})
@@ -156,16 +158,16 @@ func parseNumbers(text string) (n step.Numbers) {
 	return n
 }
 
-// told is what the script is told of the numbers of one rule, for states of one kind.
+// told is the list of limit parameters of one rule that is sent to the script, for states of one kind.
 type told struct {
 	rule    group.RuleID
-	known   *step.Known // as it goes with the call: the answers are worked out again from it
+	known   *step.Known // as sent with the call, because the decisions are recomputed from it
 	kind    step.Kind
 	slices  int64
 	numbers []*step.Params
 }
 
-// tell has what the shapes mean sent along with the call.
+// tell adds the limit parameters of the ops' rules to the call.
 func (c *call) tell(rules *group.Registry) {
 	c.told = []*told{}
 	for i := range c.ops {
@@ -193,7 +195,7 @@ func (c *call) tell(rules *group.Registry) {
 	}
 }
 
-// meant are the numbers whose shapes have no other meaning.
+// meant returns the parameters whose shapes are unambiguous.
 func (t *told) meant() (all []*step.Params) {
 	var meanings [256]int
 	for _, n := range t.known.All() {
@@ -211,11 +213,11 @@ func compiled(n step.Numbers) *step.Params {
 	return &p
 }
 
-// digit is what Lua has amounts in that its numbers are not exact for.
+// digit is the base in which Lua holds amounts that exceed its exact numbers.
 const digit = 1 << 24
 
-// packNumbers writes what the shapes mean: lists of the numbers of rules, then of each take which list is for it, and its
-// own.
+// packNumbers appends the limit parameters: lists by rule, then for each take the index of its list and its own
+// parameters.
 func (c *call) packNumbers(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(c.told)))
 	for _, t := range c.told {
@@ -243,8 +245,8 @@ func (c *call) packNumbers(dst []byte) []byte {
 	return dst
 }
 
-// packOwn writes the numbers that states are converted to: those of the limit that a take's is a part of, and the most that
-// may be missing.
+// packOwn appends the parameters that states are converted to: those of the limit that the take's limit is a part of,
+// and the maximum backlog.
 func (o *op) packOwn(dst []byte) []byte {
 	p, n := o.Params, o.Params.Numbers()
 	most, mostR := p.Cap()

@@ -21,7 +21,7 @@ import (
 	"github.com/sluiceproject/sluice/storetest"
 )
 
-// process is one of several that share a server, with its own store and rule.
+// process is one of several processes that share a server, with its own store and rule.
 type process struct {
 	*sluice.Limiter
 	store *redisstore.Store
@@ -41,19 +41,20 @@ func (p process) take(t testing.TB, key string, cost int64) sluice.Decision {
 	return apply(t, p.store, sluice.Take{Rule: p.rule, Key: key, Cost: cost})[0]
 }
 
-// TestNumbersBetweenProcesses: a process that has other numbers of a rule goes on from the part that is used, also by
-// processes that it knows nothing of but what they recorded; and those do so when they meet a state of its.
+// TestNumbersBetweenProcesses checks that a process with other limit parameters of a rule continues from the used share
+// of the bucket, also that of processes of which it only has the records, and that these processes do the same with its
+// states.
 func TestNumbersBetweenProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		old, changed sluice.Limit
 		spend        int64
-		left, after  int64 // under the changed limit, and of the old one after 1 more of that
+		left, after  int64 // under the changed limit, and under the old one after taking 1 more there
 	}{
-		{"10 a minute to 10 a day", sluice.PerMinute(10), sluice.PerDay(10), 4, 6, 5},
-		{"100 a minute to 10 a minute", sluice.PerMinute(100), sluice.PerMinute(10), 50, 5, 40},
+		{"10/min to 10/day", sluice.PerMinute(10), sluice.PerDay(10), 4, 6, 5},
+		{"100/min to 10/min", sluice.PerMinute(100), sluice.PerMinute(10), 50, 5, 40},
 		{"burst 10 to 20", sluice.PerMinute(10), sluice.PerMinute(10).WithBurst(20), 4, 12, 5},
-		{"7 a minute to 11 a second", sluice.PerMinute(7).WithBurst(70), sluice.PerSecond(11).WithBurst(110), 7, 99, 62},
+		{"7/min to 11/s", sluice.PerMinute(7).WithBurst(70), sluice.PerSecond(11).WithBurst(110), 7, 99, 62},
 		{
 			"intervals",
 			sluice.Limit{Count: 4, Window: 10 * time.Second, Burst: 8, Refill: sluice.RefillInterval},
@@ -69,17 +70,17 @@ func TestNumbersBetweenProcesses(t *testing.T) {
 			old.take(t, "k", c.spend)
 			changed := startProcess(t, config, c.changed)
 			if d := changed.take(t, "k", 0); d.Remaining != c.left {
-				t.Errorf("%d remain under the changed limit, want %d", d.Remaining, c.left)
+				t.Errorf("Remaining is %d under the changed limit, want %d", d.Remaining, c.left)
 			}
 			changed.take(t, "k", 1)
 			if d := old.take(t, "k", 0); d.Remaining != c.after {
-				t.Errorf("%d remain under the old limit, want %d", d.Remaining, c.after)
+				t.Errorf("Remaining is %d under the old limit, want %d", d.Remaining, c.after)
 			}
 		})
 	}
 }
 
-// TestGroupOfChangedNumbers: takes of several limits that all have changed are all charged or none.
+// TestGroupOfChangedNumbers checks that takes of several limits that have all changed are charged all or none.
 func TestGroupOfChangedNumbers(t *testing.T) {
 	server, clock := redistest.Start(t), storetest.NewClock()
 	store, other := open(t, redisstore.Config{URL: server.URL(), Now: clock.Now}), open(t, redisstore.Config{URL: server.URL(), Now: clock.Now})
@@ -93,15 +94,15 @@ func TestGroupOfChangedNumbers(t *testing.T) {
 		return apply(t, other, sluice.Take{Rule: newA, Key: "k", Cost: cost}, sluice.Take{Rule: newB, Key: "k", Cost: cost})
 	}
 	if out := group(3); !out[0].Allowed || out[1].Allowed || out[0].Remaining != 12 || out[1].Remaining != 2 {
-		t.Errorf("of 12 and 2 a group of 3: %+v", out)
+		t.Errorf("group of cost 3 with 12 and 2 remaining: %+v", out)
 	}
 	if out := group(2); !out[0].Allowed || !out[1].Allowed || out[0].Remaining != 10 || out[1].Remaining != 0 {
-		t.Errorf("of 12 and 2 a group of 2: %+v", out)
+		t.Errorf("group of cost 2 with 12 and 2 remaining: %+v", out)
 	}
 }
 
-// TestNumbersUnknown: of a state of which nobody knows the numbers any more all counts as used, and nothing as owed. What
-// cannot be recorded is decided all the same.
+// TestNumbersUnknown checks that a state whose limit parameters are unknown counts as fully used, without a negative
+// balance. Limits that cannot be recorded are decided all the same.
 func TestNumbersUnknown(t *testing.T) {
 	server, clock := redistest.Start(t), storetest.NewClock()
 	config := redisstore.Config{URL: server.URL(), Now: clock.Now}
@@ -110,14 +111,14 @@ func TestNumbersUnknown(t *testing.T) {
 	do(t, server, "DEL", record(t, server))
 	changed := startProcess(t, config, sluice.PerHour(60))
 	if d := changed.take(t, "k", 1); d.Allowed || d.Remaining != 0 || d.RetryAfter != time.Minute || d.ResetAfter != time.Hour {
-		t.Errorf("unknown numbers: %+v", d)
+		t.Errorf("unknown limit parameters: %+v", d)
 	}
 	if d := changed.take(t, "other", 1); !d.Allowed || d.Remaining != 59 {
 		t.Errorf("another key: %+v", d)
 	}
-	// The old process tells its numbers again when it meets others that it does not know.
+	// The old process records its parameters again when it finds unknown ones.
 	if d := old.take(t, "other", 0); d.Remaining != 9 {
-		t.Errorf("1 of 60 spent is %d of 10 left", d.Remaining)
+		t.Errorf("Remaining is %d of 10 after 1 of 60", d.Remaining)
 	}
 	if got := strings.Fields(do(t, server, "ZRANGE", record(t, server), "0", "-1")); len(got) != 2 {
 		t.Errorf("recorded: %q", got)
@@ -130,11 +131,11 @@ func TestNumbersUnknown(t *testing.T) {
 		t.Errorf("without a record: %+v", d)
 	}
 	if d := startProcess(t, config, sluice.PerHour(10)).take(t, "k", 1); d.Allowed || d.Remaining != 0 {
-		t.Errorf("without a record, of other numbers: %+v", d)
+		t.Errorf("without a record, other limit parameters: %+v", d)
 	}
 }
 
-// record is the one record of a rule's numbers that the server has.
+// record returns the key of the only record of limit parameters on the server.
 func record(t testing.TB, server *redistest.Server) string {
 	t.Helper()
 	all := strings.Fields(do(t, server, "KEYS", "sluice:1n*"))
@@ -144,34 +145,34 @@ func record(t testing.TB, server *redistest.Server) string {
 	return all[0]
 }
 
-// TestRecordOfNumbers: a rule's record keeps the last numbers that were used, for a time.
+// TestRecordOfNumbers checks that a record has the most recent limit parameters of a rule, and a TTL.
 func TestRecordOfNumbers(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, redisstore.Config{URL: server.URL()})
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "api", Limit: sluice.PerMinute(1)}))
-	for n := range int64(80) { // of which some share a fingerprint, and what it means
+	for n := range int64(80) { // some share a shape
 		apply(t, store, sluice.Take{Rule: rule, Limit: sluice.Must(sluice.PerHour(1000 + n).Build()), Key: fmt.Sprint(n), Cost: 1})
 	}
 	stored := strings.Fields(do(t, server, "ZRANGE", record(t, server), "0", "-1"))
 	if len(stored) != 32 || stored[0] <= "1:0:1000:3600000000:1000" {
-		t.Errorf("%d are kept: %q", len(stored), stored)
+		t.Errorf("%d are recorded: %q", len(stored), stored)
 	}
 	ms, err := strconv.ParseInt(do(t, server, "PTTL", record(t, server)), 10, 64)
 	if days := ms / (24 * 3600 * 1000); err != nil || days < 399 || days > 400 {
-		t.Errorf("kept for %d ms: %v", ms, err)
+		t.Errorf("TTL of %d ms: %v", ms, err)
 	}
 	if page, err := store.List(context.Background(), sluice.ListOptions{}); err != nil || len(page.Buckets) != 80 {
-		t.Errorf("%d buckets are listed, want 80: %v", len(page.Buckets), err)
+		t.Errorf("%d buckets listed, want 80: %v", len(page.Buckets), err)
 	}
-	// What does not make sense is no numbers of anybody's.
+	// Invalid entries of a record are ignored.
 	do(t, server, "ZADD", record(t, server), "1", "x", "1", "1:0:0:0:0", "2", "9:9:9:9:9", "3", "1:0:99999999999999999:60000000:7", "4", "-1:1:1:1:1")
 	if d := startProcess(t, redisstore.Config{URL: server.URL()}, sluice.PerDay(7)).take(t, "k", 1); !d.Allowed {
-		t.Errorf("beside a damaged record: %+v", d)
+		t.Errorf("with a damaged record: %+v", d)
 	}
 }
 
-// TestRecordAfterRestart: a server that comes back empty is told again what it knew of a rule's numbers, by processes that
-// go on with theirs.
+// TestRecordAfterRestart checks that running processes record their limit parameters again at a server that restarts
+// empty.
 func TestRecordAfterRestart(t *testing.T) {
 	server, clock := redistest.Start(t), storetest.NewClock()
 	config := redisstore.Config{URL: server.URL(), Now: clock.Now}
@@ -187,7 +188,7 @@ func TestRecordAfterRestart(t *testing.T) {
 	take := func() error {
 		return old.store.Apply(ctx, []sluice.Take{{Rule: old.rule, Key: "k"}}, make([]sluice.Decision, 1))
 	}
-	for take() != nil && ctx.Err() == nil { // the connection is lost, and is made again
+	for take() != nil && ctx.Err() == nil { // the connection is lost and reopened
 	}
 	if err := take(); err != nil {
 		t.Fatal(err)
@@ -199,12 +200,12 @@ func TestRecordAfterRestart(t *testing.T) {
 	}
 }
 
-// TestUnchangedCommands: what costs a decision is one run of the script and in it the time, one read and one write, as long
-// as nothing changes.
+// TestUnchangedCommands checks that a decision costs one run of the script with one TIME, one read and one write, as
+// long as nothing changes.
 func TestUnchangedCommands(t *testing.T) {
 	server := redistest.Start(t)
 	p := startProcess(t, redisstore.Config{URL: server.URL()}, sluice.PerHour(3_600_000))
-	for range 3 { // which also records the numbers, and finds out which server answers
+	for range 3 { // which also records the limit parameters and requests the run ID
 		p.take(t, "k", 1)
 	}
 	do(t, server, "CONFIG", "RESETSTAT")
@@ -219,19 +220,19 @@ func TestUnchangedCommands(t *testing.T) {
 			calls[name] = count
 		}
 	}
-	// A bucket's time to live is renewed every 17 s, and a server asked once a second which it is: both may fall in here.
+	// A bucket's TTL is renewed every 17 s, and the run ID is requested once per second; both may happen here.
 	if calls["evalsha"] != 100 || calls["time"] != 100 || calls["mget"] != 100 || calls["incrby"]+calls["set"] != 100 || calls["set"] > 3 {
 		t.Errorf("%v", calls)
 	}
 	for _, name := range []string{"zrange", "zadd", "pexpire", "zremrangebyrank", "script|load", "eval"} {
 		if calls[name] > 0 {
-			t.Errorf("%s was sent %d times", name, calls[name])
+			t.Errorf("%s: executed %d times", name, calls[name])
 		}
 	}
 }
 
-// TestAlternatingNumbers: processes with different numbers of one rule convert what the others left, back and forth. What
-// is used never becomes less by that, and by no more than a microsecond's worth for each conversion more.
+// TestAlternatingNumbers: processes with different limit parameters of one rule convert each other's states back and
+// forth. The used share must never decrease, and must increase by at most one microsecond's worth per conversion.
 func TestAlternatingNumbers(t *testing.T) {
 	server := redistest.Shared(t)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -239,7 +240,7 @@ func TestAlternatingNumbers(t *testing.T) {
 		clock := storetest.NewClock()
 		config := redisstore.Config{URL: server.URL(), Now: clock.Now, KeyPrefix: prefix()}
 		var processes []process
-		shapes := map[uint8]bool{} // of which one in 98 is another's too by accident
+		shapes := map[uint8]bool{} // by chance one in 98 is shared
 		for len(processes) < 2+round%3 {
 			count := 1 + rng.Int64N(500)
 			limit := sluice.Per(count, time.Duration(1+rng.Int64N(100_000))*time.Millisecond).WithBurst(1 + rng.Int64N(2*count))
@@ -248,13 +249,13 @@ func TestAlternatingNumbers(t *testing.T) {
 				processes = append(processes, startProcess(t, config, limit))
 			}
 		}
-		used, most := new(big.Rat), new(big.Rat) // parts of the bucket: at least, and at most
+		used, most := new(big.Rat), new(big.Rat) // used shares of the bucket: minimum and maximum
 		var last *sluice.Limit
 		for range 150 {
 			p := processes[rng.IntN(len(processes))]
 			pause := time.Duration(rng.Int64N(20_000)) * time.Microsecond
 			clock.Advance(pause)
-			part := func(d time.Duration, l *sluice.Limit) *big.Rat { // of what fills it
+			part := func(d time.Duration, l *sluice.Limit) *big.Rat { // share of the time that fills it
 				return new(big.Rat).Mul(big.NewRat(d.Microseconds(), l.Window.Microseconds()), big.NewRat(l.Count, l.Burst))
 			}
 			if last != nil {
@@ -280,14 +281,14 @@ func TestAlternatingNumbers(t *testing.T) {
 				return new(big.Int).Quo(r.Num(), r.Denom()).Int64()
 			}
 			if d.Remaining > left(used) || d.Remaining < left(most) {
-				t.Fatalf("round %d: %d of %d remain under %v, want %d to %d", round, d.Remaining, last.Burst, last, left(most), left(used))
+				t.Fatalf("round %d: Remaining is %d of %d under %v, want %d to %d", round, d.Remaining, last.Burst, last, left(most), left(used))
 			}
 		}
 	}
 }
 
-// TestRollingRestart: processes are replaced one by one by others with a tenth of the limit. All of them together are
-// admitted one bucket, counted in parts of it, and what flows in meanwhile.
+// TestRollingRestart replaces processes one by one by others with 10 % of the limit. All together may be admitted one
+// bucket, measured in shares of it, plus the refill during the test.
 func TestRollingRestart(t *testing.T) {
 	const old, changed = 5000, 500
 	if url := os.Getenv("SLUICE_TEST_ROLLING"); url != "" {
@@ -321,7 +322,7 @@ func TestRollingRestart(t *testing.T) {
 	)
 	for i := range 4 {
 		all.Go(func() {
-			for _, limit := range [][2]int{{old, 300 * (i + 1)}, {changed, 400}} { // the old ones use 0.6 of the bucket, the others the rest
+			for _, limit := range [][2]int{{old, 300 * (i + 1)}, {changed, 400}} { // the old processes use 60 % of the bucket, the others the rest
 				part := run(limit[0], limit[1])
 				mu.Lock()
 				used[limit[0]] += part
@@ -332,9 +333,9 @@ func TestRollingRestart(t *testing.T) {
 	all.Wait()
 	flown := float64(time.Since(began)) / float64(time.Hour)
 	sum := used[old] + used[changed]
-	t.Logf("%.4f of the bucket by the old processes, %.4f by the changed ones; %.4f flowed in", used[old], used[changed], flown)
+	t.Logf("share of the bucket: %.4f by the old processes, %.4f by the changed ones; %.4f refilled", used[old], used[changed], flown)
 	if sum > 1+flown || sum < 0.99 || used[old] == 0 || used[changed] == 0 {
-		t.Errorf("%.4f of the bucket was admitted, want 1 to %.4f", sum, 1+flown)
+		t.Errorf("admitted %.4f of the bucket, want 1 to %.4f", sum, 1+flown)
 	}
 }
 

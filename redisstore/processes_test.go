@@ -19,8 +19,8 @@ import (
 
 const processes = 3
 
-// Three processes, which are this test's own binary, ask for ten times the limit of one key through limiters: exactly the
-// limit is admitted if the store decides each request, and never more if they lease.
+// TestThreeProcesses starts three processes of the test binary that request ten times the limit of one key. With exact
+// accuracy exactly the limit must be admitted, with leases at most the limit.
 func TestThreeProcesses(t *testing.T) {
 	requests := int64(60_000)
 	if os.Getenv("SLUICE_SOAK") != "" {
@@ -49,19 +49,19 @@ func TestThreeProcesses(t *testing.T) {
 				})
 			}
 			all.Wait()
-			// A little may be stranded with a process that leased it and ended, never more than the limit be admitted.
+			// With leases some quota may be lost with a process that exits, but the limit is never exceeded.
 			want, least := requests/10, requests/10
 			if name == "lease" {
 				least = want * 98 / 100
 			}
 			if n := granted.Load(); n > want || n < least {
-				t.Errorf("%d were admitted of a limit of %d", n, want)
+				t.Errorf("admitted %d, limit %d", n, want)
 			}
 		})
 	}
 }
 
-// contend is what one of the processes does.
+// contend runs one of the processes.
 func contend(t *testing.T, url string, requests int64) int64 {
 	accuracy, err := strconv.Atoi(os.Getenv("SLUICE_TEST_ACCURACY"))
 	if err != nil {

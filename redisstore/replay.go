@@ -7,13 +7,14 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// The script decides; what it decided is worked out again here from the state it found and the time it was, so that
-// what callers are told comes from the one implementation of the algorithms. It is the twin of the script's last part.
+// The script decides. Its decisions are computed again here, from the state that it found and the time that it used, so
+// that callers get decisions of the one implementation of the algorithms. This is the counterpart of the last part of
+// the script.
 
-// replay fills the answers to all groups. It fails if the script decided otherwise.
+// replay fills in the answers of all groups. It returns an error if the script decided differently.
 func (c *call) replay(r *reply) error {
 	if len(r.verdicts) != len(c.ops) {
-		return fmt.Errorf("redisstore: the script answered %d takes of %d", len(r.verdicts), len(c.ops))
+		return fmt.Errorf("redisstore: the script returned %d decisions for %d takes", len(r.verdicts), len(c.ops))
 	}
 	from := 0
 	for i := range c.ops {
@@ -38,14 +39,14 @@ func (c *call) replayGroup(r *reply, from, to int, out []step.Answer) error {
 		o, allowed := &c.ops[i], r.verdicts[i] == '1'
 		if o.Params.Kind >= step.Log {
 			if len(r.logs) < logNumbers {
-				return fmt.Errorf("redisstore: take %d: the script gave no answer for a log", i)
+				return fmt.Errorf("redisstore: take %d: the script returned no result for a log", i)
 			}
 			r.logs = r.logs[logNumbers:]
 			out[i] = step.Answer{Allowed: allowed}
 		} else {
 			c.decide(&g, i-from, o, r.now)
 			if out[i].Allowed != allowed {
-				return fmt.Errorf("redisstore: take %d: the script and this process decided differently (script: %v, here: %v, "+
+				return fmt.Errorf("redisstore: take %d: the script and this process decided differently (script: allowed=%v, here: allowed=%v, "+
 					"at %d, on %+v): this is a bug, please report it", i, allowed, out[i].Allowed, r.now, c.cells[o.cell])
 			}
 		}
@@ -63,7 +64,7 @@ func (c *call) replayGroup(r *reply, from, to int, out []step.Answer) error {
 	return nil
 }
 
-// group is the decision about the takes of one group.
+// group returns the decision about the takes of one group.
 func (c *call) group(from, to int, out []step.Answer) group.Call {
 	g := group.Call{Tasks: c.tasks[from:to], Out: out[from:to]}
 	for i := range g.Tasks {
@@ -72,7 +73,7 @@ func (c *call) group(from, to int, out []step.Answer) group.Call {
 	return g
 }
 
-// answerOfLog reads what the script answered a take of a log.
+// answerOfLog parses the script's result for a take of a log.
 func (c *call) answerOfLog(o *op, n []int64, now int64) step.Answer {
 	a := step.Answer{
 		Allowed: n[0] == 1, Never: n[1] == 1, Granted: n[2], Remaining: n[3], RetryAfter: n[4], ResetAfter: n[5], At: n[6],
@@ -81,7 +82,7 @@ func (c *call) answerOfLog(o *op, n []int64, now int64) step.Answer {
 	return a
 }
 
-// take applies a request to a cell.
+// take applies a request to the take's cell.
 func (c *call) take(o *op, now int64, r step.Request) step.Answer {
 	at := &c.cells[o.cell]
 	r.Known = o.Request.Known
@@ -105,9 +106,9 @@ func (c *cell) take(p *step.Params, now int64, r step.Request) step.Answer {
 	return a
 }
 
-// wide is the part of the state that does not fit a step.State, with room for what a take may add.
+// wide returns the part of the state that does not fit a step.State, with room for the words that a take may add.
 func (c *cell) wide(p *step.Params, now int64, settles bool) []uint64 {
-	if p.Kind >= step.Log { // the script's alone
+	if p.Kind >= step.Log { // decided by the script alone
 		return c.words
 	}
 	if need := p.Words(c.state, c.words, now, settles); len(c.words) < need {
@@ -118,7 +119,7 @@ func (c *cell) wide(p *step.Params, now int64, settles bool) []uint64 {
 	return c.words
 }
 
-// adopt rewrites the state as one of these numbers. If begin, it starts the new bucket of a key without one.
+// adopt converts the state to the parameters p. If begin is set, it starts a new bucket for a key without one.
 func (c *cell) adopt(p *step.Params, now int64, known *step.Known, begin bool) {
 	switch {
 	case c.state.ExpiresAt > now && c.state.Shape != p.Shape():
@@ -133,7 +134,7 @@ func (c *cell) adopt(p *step.Params, now int64, known *step.Known, begin bool) {
 func (c *cell) adjust(p *step.Params, now int64, x step.Settlement) step.Answer {
 	before, words := c.state, append([]uint64(nil), c.wide(p, now, false)...)
 	next, a := p.Adjust(before, c.words, now, x)
-	if next == before && a.Granted == 0 && before.ExpiresAt <= now { // nothing was changed, and so nothing is stored
+	if next == before && a.Granted == 0 && before.ExpiresAt <= now { // unchanged, so nothing is stored
 		c.words = words
 		return a
 	}
@@ -141,7 +142,7 @@ func (c *cell) adjust(p *step.Params, now int64, x step.Settlement) step.Answer 
 	return a
 }
 
-// known is what is remembered of the take's ID, or nil.
+// known returns the record of the take's idempotency ID, or nil.
 func (c *call) known(o *op, now int64) *idempotencyRecord {
 	if o.id < 0 || c.ids[o.id].till <= now {
 		return nil
@@ -149,7 +150,7 @@ func (c *call) known(o *op, now int64) *idempotencyRecord {
 	return &c.ids[o.id]
 }
 
-// repeat answers a request whose ID was charged before.
+// repeat returns the decision for a take whose idempotency ID was charged before.
 func (c *call) repeat(o *op, now int64, id *idempotencyRecord) step.Answer {
 	charged := group.Charged{At: id.till - group.IdempotencyTTL, Until: id.till, Granted: id.granted, Denied: id.denied}
 	found := c.take(o, now, o.Look())
@@ -160,7 +161,7 @@ func (c *call) repeat(o *op, now int64, id *idempotencyRecord) step.Answer {
 	return charged.Replay(&o.Op, found, again, now)
 }
 
-// decide answers one take without changing anything.
+// decide decides one take without changing its state.
 func (c *call) decide(g *group.Call, i int, o *op, now int64) {
 	if id := c.known(o, now); id != nil {
 		g.Out[i], g.Tasks[i].Replayed = c.repeat(o, now, id), true
@@ -177,7 +178,7 @@ func (c *call) decide(g *group.Call, i int, o *op, now int64) {
 	}
 }
 
-// commit does what was decided.
+// commit applies the decision about one take to its state.
 func (c *call) commit(g *group.Call, i int, o *op, veto bool, now int64) {
 	a := &g.Out[i]
 	adopt, do := g.Commit(i, &o.Op, veto)
@@ -199,12 +200,13 @@ func (c *call) commit(g *group.Call, i int, o *op, veto bool, now int64) {
 }
 
 func (c *call) remember(o *op, a *step.Answer, now int64) {
-	if o.id >= 0 && (a.Allowed || c.cells[o.cell].blocked <= now) { // a block charges nothing
+	if o.id >= 0 && (a.Allowed || c.cells[o.cell].blocked <= now) { // a blocked take is not charged
 		c.ids[o.id] = idempotencyRecord{till: max(a.At, now) + group.IdempotencyTTL, granted: a.Granted, denied: !a.Allowed}
 	}
 }
 
-// rememberLog does for a log what of commit is not the script's: later groups of the call must know the ID.
+// rememberLog records the idempotency ID of a take of a log, for later groups of the call. The rest of commit is done
+// by the script.
 func (c *call) rememberLog(o *op, a *step.Answer, allowed, veto bool, now int64) {
 	repeated := c.known(o, now) != nil
 	if o.id < 0 || repeated || o.Peeks() || !o.Request.Charge && (veto || !allowed) {

@@ -13,32 +13,32 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// reply is what the script says.
+// reply is the parsed reply of the script.
 type reply struct {
 	now      int64
-	verdicts string // what was decided of each take, '1' or '0'
+	verdicts string // one digit per take: '1' allowed, '0' denied
 	logs     []int64
-	told     bool   // which server it is
-	server   string // its run ID; empty if it is not permitted to know
-	restored int64  // how many hints were of use
+	told     bool   // the reply contains the server's run ID
+	server   string // run ID; empty if the ACL does not permit INFO
+	restored int64  // number of hints that replaced a state
 
-	changed []int64 // pairs of a cell and the shape of its state, whose numbers have to be told
+	changed []int64 // pairs of a cell and the shape of its state, whose limit parameters are missing
 }
 
-// logNumbers is how many numbers the script gives for a take of a log, of which it does not send all entries.
+// logNumbers is the number of values that the script returns for a take of a log instead of the log's entries.
 const logNumbers = 7
 
-// staleVerdict is what the script says when a calendar's windows were not those around its time.
+// staleVerdict is the script's reply when the calendar windows of the call are not those around the script's time.
 const staleVerdict = "stale"
 
-// changedVerdict is what it says when it has to be told what numbers states were written under. Nothing was changed then.
+// changedVerdict is the script's reply when it needs the limit parameters of stored states. Nothing was changed then.
 const changedVerdict = "changed"
 
-// errMismatchedReply is said of an answer to another call. A connection on which requests and replies no longer match would
-// give callers each other's answers.
-var errMismatchedReply = fmt.Errorf("%w: it belongs to another call", sluice.ErrUnavailable)
+// errMismatchedReply is the error for a reply to another call. On a connection whose requests and replies no longer
+// match, callers would get each other's replies.
+var errMismatchedReply = fmt.Errorf("%w: the nonce is that of another call", sluice.ErrUnavailable)
 
-// read reads the script's reply, and what it found into the call's cells.
+// read parses the script's reply, and stores the states that it contains in the call's cells.
 func (c *call) read(message value, nonce int64) (*reply, error) {
 	if message.IsString() {
 		text, err := message.ToString()
@@ -97,8 +97,8 @@ func (c *call) read(message value, nonce int64) (*reply, error) {
 	return r, c.readValues(values)
 }
 
-// readShort reads the reply of the script's short ways: the nonce as it was sent, a digit for each take, then the time
-// in seconds and microseconds and the state of each cell, with dots between.
+// readShort parses the reply of the script's fast paths: the nonce as it was sent, a digit for each take, then,
+// separated by dots, the time in seconds and microseconds and the state of each cell.
 func (c *call) readShort(text string, nonce int64) (*reply, error) {
 	const stamp = 8
 	head := stamp + len(c.ops)
@@ -110,12 +110,12 @@ func (c *call) readShort(text string, nonce int64) (*reply, error) {
 	s, err1 := strconv.ParseInt(seconds, 10, 64)
 	m, err2 := strconv.ParseInt(micros, 10, 64)
 	if err1 != nil || err2 != nil || !ok {
-		return nil, fmt.Errorf("%.60q does not begin with a time", text[head:])
+		return nil, fmt.Errorf("%.60q does not start with a time", text[head:])
 	}
 	return &reply{now: s*1_000_000 + m, verdicts: text[stamp:head]}, c.readStates(states)
 }
 
-// readStates reads the states of all cells, each of which comes first with the first take that is about it.
+// readStates parses the states of all cells, each of which is at the first take on that cell.
 func (c *call) readStates(states string) error {
 	next, more := 0, true
 	for i := range c.ops {
@@ -135,7 +135,7 @@ func (c *call) readStates(states string) error {
 		next++
 	}
 	if next != len(c.cells) || more {
-		return fmt.Errorf("it does not have %d states", len(c.cells))
+		return fmt.Errorf("number of states is not %d", len(c.cells))
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (c *call) readValues(values []value) error {
 	return nil
 }
 
-// value is a reply, of whichever client. Its methods are those of rueidis' messages that the store uses.
+// value is a reply of any client. Its methods are those of a rueidis message that the store uses.
 type value struct {
 	kind   valueKind
 	text   string
@@ -195,7 +195,7 @@ const (
 	isList
 )
 
-var errShape = errors.New("the reply has another shape")
+var errShape = errors.New("unexpected type or length of the reply")
 
 func (v *value) IsNil() bool    { return v.kind == isNil }
 func (v *value) IsString() bool { return v.kind == isText }
@@ -214,7 +214,7 @@ func (v *value) ToArray() ([]value, error) {
 	return v.list, nil
 }
 
-// AsInt64 is a number, also one that is written as text.
+// AsInt64 returns a number, which may be represented as text.
 func (v *value) AsInt64() (int64, error) {
 	switch v.kind {
 	case isNumber:
@@ -239,7 +239,7 @@ func (v *value) AsIntSlice() ([]int64, error) {
 	return numbers, nil
 }
 
-// valueOf is a Commander's reply.
+// valueOf converts a Commander's reply.
 func valueOf(reply any) (value, error) {
 	switch r := reply.(type) {
 	case nil:

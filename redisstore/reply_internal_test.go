@@ -10,22 +10,22 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// TestShortReply: the script's short replies are read, and what is not one is refused.
+// TestShortReply checks that replies of the script's fast paths are parsed, and others rejected.
 func TestShortReply(t *testing.T) {
 	const nonce = 12345
 	stamp := string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(nonce)))
 	for text, want := range map[string]string{
-		stamp + "1011700000000.5.1990.-200303.":  "", // of three cells, the last new
+		stamp + "1011700000000.5.1990.-200303.":  "", // of three cells, the last one new
 		stamp + "1011700000000.5.1990.20.30":     "",
-		stamp + "1011700000000.5.1990.20":        "it does not have 3 states",
-		stamp + "1011700000000.5.1990.20.30.40":  "it does not have 3 states",
+		stamp + "1011700000000.5.1990.20":        "number of states is not 3",
+		stamp + "1011700000000.5.1990.20.30.40":  "number of states is not 3",
 		stamp + "1011700000000.5.1990.20.x":      `state "x" is not of this version: strconv.ParseInt: parsing "x": invalid syntax`,
-		stamp + "101x.5.1.2.3":                   `"x.5.1.2.3" does not begin with a time`,
+		stamp + "101x.5.1.2.3":                   `"x.5.1.2.3" does not start with a time`,
 		"12345678" + "1011700000000.5.1.2.3":     errMismatchedReply.Error(),
 		stamp + "1":                              errMismatchedReply.Error(),
 		stamp[:7]:                                errMismatchedReply.Error(),
 		"":                                       errMismatchedReply.Error(),
-		stamp + "1011700000000.5":                `"1700000000.5" does not begin with a time`,
+		stamp + "1011700000000.5":                `"1700000000.5" does not start with a time`,
 		stamp + "1011700000000.5.1990.20.1:2:34": "",
 	} {
 		t.Run("", func(t *testing.T) {

@@ -13,20 +13,20 @@ import (
 var _ sluice.RuleResetter = (*Store)(nil)
 
 const (
-	// resetScanCount is how many keys a step of a reset looks at, at least.
+	// resetScanCount is the minimum COUNT of a SCAN step of a reset.
 	resetScanCount = 1000
-	// resetPageTime is when a page of a reset ends, at the next step.
+	// resetPageTime is the time after which a page of a reset ends, at the next step.
 	resetPageTime = time.Second
 )
 
-// ResetRules removes what is stored of rules, of all primaries in turn. It uses SCAN, for about a second a page, and so never
-// holds the server up, and removes keys one by one, which a Cluster needs. A user needs the rights scan and del for it, and
-// in a Cluster role.
+// ResetRules removes the buckets and blocks of rules, of all primaries in turn. It uses SCAN, for about one second per
+// page, and so never blocks the server for long. It removes keys one by one, as a Cluster requires. The Redis user
+// needs the permissions scan and del, and in a Cluster role.
 func (s *Store) ResetRules(ctx context.Context, o sluice.ResetOptions) (sluice.ResetPage, error) {
 	return s.resetRules(ctx, o, resetPageTime)
 }
 
-// resetRules is ResetRules with how long a page takes, at least one step.
+// resetRules is ResetRules with the given duration of a page, at least one step.
 func (s *Store) resetRules(ctx context.Context, o sluice.ResetOptions, pageTime time.Duration) (sluice.ResetPage, error) {
 	if err := private.CheckResetOptions(&o); err != nil {
 		return sluice.ResetPage{}, fmt.Errorf("redisstore: %w", err)
@@ -66,7 +66,7 @@ func (s *Store) resetRules(ctx context.Context, o sluice.ResetOptions, pageTime 
 			at.node++
 		}
 		if at.node == len(primaries) {
-			if !o.DryRun { // keys that a failover lost were not found, and must not come back
+			if !o.DryRun { // keys that a failover lost were not found, and hints must not restore them
 				for _, r := range o.Rules {
 					s.hints.forgetRule(private.RuleOf(r).ID)
 				}
@@ -80,7 +80,7 @@ func (s *Store) resetRules(ctx context.Context, o sluice.ResetOptions, pageTime 
 	}
 }
 
-// ofRules are the stored keys that are buckets or blocks of the rules.
+// ofRules returns the stored keys that are buckets or blocks of the rules.
 func (s *Store) ofRules(stored []string, digests map[string]bool) []string {
 	found := stored[:0]
 	for _, key := range stored {
@@ -91,8 +91,8 @@ func (s *Store) ofRules(stored []string, digests map[string]bool) []string {
 	return found
 }
 
-// remove removes stored keys, many at a time: a client writes those together. It returns how many the server had: another
-// reset may have removed the others, or they have expired.
+// remove removes stored keys, many at a time, because a client writes concurrent commands together. It returns how many
+// keys the server still had: others may have expired or been removed by another reset.
 func (s *Store) remove(ctx context.Context, stored []string) (removed int64, first error) {
 	var (
 		wait sync.WaitGroup
@@ -119,7 +119,7 @@ func (s *Store) remove(ctx context.Context, stored []string) (removed int64, fir
 	return removed, first
 }
 
-// delete removes a stored key, and returns 1 if there was one.
+// delete removes a stored key. It returns 1 if the key existed, else 0.
 func (s *Store) delete(ctx context.Context, stored string) (int64, error) {
 	reply, err := s.ask(ctx, "DEL", stored)
 	if err != nil {

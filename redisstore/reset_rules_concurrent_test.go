@@ -11,7 +11,8 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// Resets of one rule at the same time report together as many buckets as there were, and a page token of other rules is refused.
+// TestResetRulesConcurrently checks that concurrent resets of one rule together report the number of buckets that
+// existed, and that a page token of other rules is rejected.
 func TestResetRulesConcurrently(t *testing.T) {
 	const keys = 5000
 	store := sluice.Must(redisstore.Open(redisstore.Config{URL: redistest.Start(t).URL()}))
@@ -49,6 +50,6 @@ func TestResetRulesConcurrently(t *testing.T) {
 	}
 	all.Wait()
 	if removed.Load() != keys {
-		t.Errorf("three resets report %d buckets, there were %d", removed.Load(), keys)
+		t.Errorf("three resets removed %d buckets, want %d", removed.Load(), keys)
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// Page by page all buckets of a rule are removed, by SCAN and never by KEYS, while others' keys stay.
+// TestResetRulesPages checks that all buckets of a rule are removed page by page, with SCAN and never with KEYS, and
+// that other keys stay.
 func TestResetRulesPages(t *testing.T) {
 	server := redistest.Start(t)
 	s, err := Open(Config{URL: server.URL()})
@@ -48,7 +49,7 @@ func TestResetRulesPages(t *testing.T) {
 		}
 	}
 	if removed != keys || pages < 3 {
-		t.Errorf("%d of %d were removed in %d pages", removed, keys, pages)
+		t.Errorf("removed %d of %d in %d pages", removed, keys, pages)
 	}
 	for name, want := range map[string]int{"reset": 0, "stays": keys} {
 		rule := all[0]
@@ -57,13 +58,13 @@ func TestResetRulesPages(t *testing.T) {
 		}
 		page, err := s.ResetRules(t.Context(), sluice.ResetOptions{Rules: []*sluice.Rule{rule}, DryRun: true})
 		if err != nil || page.Removed != int64(want) || page.NextPageToken != "" {
-			t.Errorf("rule %s has %+v left, %v", name, page, err)
+			t.Errorf("rule %s: left %+v, error %v", name, page, err)
 		}
 	}
 	if got, err := server.Do("GET", "others"); err != nil || got != "1" {
 		t.Errorf("%q %v", got, err)
 	}
 	if stats, err := server.Do("INFO", "commandstats"); err != nil || strings.Contains(stats, "cmdstat_keys") {
-		t.Errorf("KEYS was used, or %v", err)
+		t.Errorf("KEYS was used, or error %v", err)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// The script, in parts that are numbered in their order. It never changes while the process runs: values reach it as
-// KEYS and ARGV and in no other way.
+// The script consists of parts, numbered in their order. It never changes while the process runs; values reach it only
+// as KEYS and ARGV.
 //
 //go:embed lua/*.lua
 var parts embed.FS
@@ -36,7 +36,7 @@ var (
 func readScript() string {
 	names, err := fs.Glob(parts, "lua/*.lua") // in lexical order
 	if err != nil {
-		panic(err) // they are compiled in
+		panic(err) // the files are compiled in
 	}
 	var all strings.Builder
 	for _, n := range names {
@@ -49,11 +49,12 @@ func readScript() string {
 	return all.String()
 }
 
-// maxLoads is how often a call has the script loaded: once, unless somebody flushes scripts all the time.
+// maxLoads is the maximum number of times that a call loads the script. Once is enough unless scripts are flushed
+// continually.
 const maxLoads = 3
 
-// run runs the script. A server that does not know it has not run it, so it is then loaded and called again. What else is
-// certain not to have run is sent once more; nothing that may have been charged is.
+// run runs the script. A server without the script has not run it, so it is then loaded and run again. Any other call
+// that certainly did not run is resent once; a call that may have been charged never is.
 func (s *Store) run(ctx context.Context, keys []string, packed string) (value, error) {
 	answer, err := again(ctx, s, func(c Commander) (value, error) { return s.runOn(ctx, c, keys, packed) })
 	return answer, unavailable(err)
@@ -69,7 +70,7 @@ func (s *Store) runOn(ctx context.Context, c Commander, keys []string, packed st
 		if v, _ := classify(err); v != unknownScript || tries == maxLoads {
 			return answer, err
 		}
-		if s.names.tagged { // each node of a Cluster has scripts of its own: let the keys choose it
+		if s.names.tagged { // every node has its own scripts; the keys select the node
 			return eval(ctx, c, true, keys, packed)
 		}
 		if err := s.loadScript(ctx, c, loaded); err != nil {
@@ -78,7 +79,7 @@ func (s *Store) runOn(ctx context.Context, c Commander, keys []string, packed st
 	}
 }
 
-// loadScript loads the script, once for all callers that found it missing at the same time.
+// loadScript loads the script, once for all callers that found it missing concurrently.
 func (s *Store) loadScript(ctx context.Context, c Commander, before int64) error {
 	select {
 	case s.loading <- struct{}{}:
@@ -87,7 +88,7 @@ func (s *Store) loadScript(ctx context.Context, c Commander, before int64) error
 		return ctx.Err()
 	}
 	if s.loads.Load() != before {
-		return nil // somebody has, since the caller found it missing
+		return nil // another caller has loaded it since
 	}
 	if _, err := c.Do(ctx, "SCRIPT", "LOAD", script); err != nil {
 		return err
@@ -96,12 +97,12 @@ func (s *Store) loadScript(ctx context.Context, c Commander, before int64) error
 	return nil
 }
 
-// evaluator is a Commander that has a quicker way to run the script.
+// evaluator is a Commander with a faster way to run the script.
 type evaluator interface {
 	eval(ctx context.Context, whole bool, keys []string, packed string) (value, error)
 }
 
-// eval runs the script, sent whole or named by its digest.
+// eval runs the script, by its text if whole is set, else by its digest.
 func eval(ctx context.Context, c Commander, whole bool, keys []string, packed string) (value, error) {
 	if quick, ok := c.(evaluator); ok {
 		return quick.eval(ctx, whole, keys, packed)
@@ -135,7 +136,7 @@ func (c direct) eval(ctx context.Context, whole bool, keys []string, packed stri
 	return valueOfMessage(&message)
 }
 
-// unavailable marks an error as the server's, so that a limiter's fail modes act on it, and says what to do.
+// unavailable wraps an error so that a limiter's fail modes apply, and adds advice for the operator.
 func unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -156,37 +157,37 @@ func unavailable(err error) error {
 	return fmt.Errorf("redisstore: %w: %w", sluice.ErrUnavailable, err)
 }
 
-// retries says how many commands may be sent again: one for each ten that were sent, and a few to begin with. More would
-// be load on top of trouble.
+// retries is a retry budget: 1 retry per 10 commands, and up to 10 in a burst. More retries would add load to a server
+// in trouble.
 type retries struct {
-	spent atomic.Int64 // tenths; may be negative
+	spent atomic.Int64 // used budget in tenths of a retry; may be negative
 }
 
 const (
-	retryCost = 10
-	mostSaved = 10 * retryCost
+	retryCost     = 10
+	maxRetryBurst = 10 * retryCost
 )
 
-// sent notes a command.
+// sent counts a command.
 func (r *retries) sent() {
 	if r.spent.Load() > 0 {
 		r.spent.Add(-1)
 	}
 }
 
-// take reports whether one more may be sent again.
+// take reports whether a retry is within the budget, and uses it.
 func (r *retries) take() bool {
-	if r.spent.Add(retryCost) > mostSaved {
+	if r.spent.Add(retryCost) > maxRetryBurst {
 		r.spent.Add(-retryCost)
 		return false
 	}
 	return true
 }
 
-// retryPause is about how long to wait before a command is sent again: a slot's move or a new connection takes that long.
+// retryPause is the average pause before a retry: about the time that a slot migration or a new connection takes.
 const retryPause = 2 * time.Millisecond
 
-// again sends a command, and once more if that is certain not to charge anything twice.
+// again sends a command, and resends it once if it certainly did not run.
 func again[T any](ctx context.Context, s *Store, send func(c Commander) (T, error)) (T, error) {
 	link, err := s.connected()
 	if err != nil {
@@ -208,7 +209,7 @@ func again[T any](ctx context.Context, s *Store, send func(c Commander) (T, erro
 	return send(link.client)
 }
 
-// pause waits, and reports whether there is time left after it.
+// pause waits for d and reports whether there is time left afterwards.
 func pause(ctx context.Context, d time.Duration) bool {
 	if until, ok := ctx.Deadline(); ok && time.Until(until) <= d {
 		return false

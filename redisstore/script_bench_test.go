@@ -11,8 +11,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// BenchmarkScript measures what a decision costs the server, alone and with others in one run of the script, each on a
-// key of its own.
+// BenchmarkScript measures the server's cost of a decision, alone and batched with others in one run of the script,
+// each on its own key.
 func BenchmarkScript(b *testing.B) {
 	for _, l := range []struct {
 		name  string
@@ -30,7 +30,7 @@ func BenchmarkScript(b *testing.B) {
 	}
 }
 
-// BenchmarkSeveralLimits measures what one decision over several limits costs the server.
+// BenchmarkSeveralLimits measures the server's cost of one decision over several limits.
 func BenchmarkSeveralLimits(b *testing.B) {
 	server := redistest.Shared(b)
 	for _, n := range []int{1, 2, 5} {
@@ -60,7 +60,8 @@ func BenchmarkSeveralLimits(b *testing.B) {
 	}
 }
 
-// scriptTime is how many microseconds the server has spent in scripts, without reading requests and writing replies.
+// scriptTime returns the time that the server has spent in scripts, in microseconds, without reading requests and
+// writing replies.
 func scriptTime(server *redistest.Server) float64 {
 	stats := sluice.Must(server.Do("INFO", "commandstats"))
 	_, stats, _ = strings.Cut(stats, "cmdstat_evalsha:")

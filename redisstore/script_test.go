@@ -19,7 +19,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// TestScriptHasNoValues: nothing is ever put into the script's text, and the script runs nothing but itself.
+// TestScriptHasNoValues checks that no value is ever inserted into the script's text, and that the script runs no other
+// code.
 func TestScriptHasNoValues(t *testing.T) {
 	names, err := fs.Glob(os.DirFS("."), "*.go")
 	if err != nil {
@@ -41,7 +42,7 @@ func TestScriptHasNoValues(t *testing.T) {
 			if method, ok := call.Fun.(*ast.SelectorExpr); ok && (method.Sel.Name == "Script" || method.Sel.Name == "Sha1") {
 				for _, arg := range call.Args {
 					if id, ok := arg.(*ast.Ident); !ok || id.Name != "script" && id.Name != "scriptSHA" {
-						t.Errorf("%s: %s is given something else than the script", name, method.Sel.Name)
+						t.Errorf("%s: the argument of %s is not the script", name, method.Sel.Name)
 					}
 				}
 			}
@@ -50,20 +51,20 @@ func TestScriptHasNoValues(t *testing.T) {
 	}
 	for _, word := range []string{"loadstring", " load(", "dofile", "setfenv", "getfenv", "_G"} {
 		if strings.Contains(script, word) {
-			t.Errorf("the script says %s", word)
+			t.Errorf("the script contains %s", word)
 		}
 	}
 	if strings.Count(script, "redis.call(")+strings.Count(script, "redis.pcall(") != len(commandCall.FindAllString(script, -1)) {
-		t.Error("the script has a redis.call whose command is not written out")
+		t.Error("the script has a redis.call whose command is not a literal")
 	}
 	if n := strings.Count(script, "redis.pcall("); n != 1 || !strings.Contains(script, "redis.pcall('INFO', 'server')") {
-		t.Errorf("the script has %d calls whose failure goes unnoticed, want that of INFO alone", n)
+		t.Errorf("the script has %d uses of pcall, want only that of INFO", n)
 	}
 }
 
 var commandCall = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
 
-// commands are what the script and the store send, in lower case.
+// commands returns the commands that the script and the store send, in lower case.
 func commands() []string {
 	sent := map[string]bool{"evalsha": true, "script|load": true}
 	for _, m := range commandCall.FindAllStringSubmatch(script, -1) {
@@ -72,7 +73,8 @@ func commands() []string {
 	return slices.Sorted(maps.Keys(sent))
 }
 
-// TestLeastPrivilege: a user with the commands that the package names, and keys with the prefix, can do everything.
+// TestLeastPrivilege checks that the permissions in the package documentation, on keys with the prefix, suffice for
+// everything.
 func TestLeastPrivilege(t *testing.T) {
 	server := redistest.Start(t)
 	text, err := os.ReadFile("store.go")
@@ -122,11 +124,11 @@ func TestLeastPrivilege(t *testing.T) {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerMinute(1)}))
 	err = other.Apply(ctx, []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, make([]sluice.Decision, 1))
 	if !errors.Is(err, sluice.ErrUnavailable) || !strings.Contains(err.Error(), "NOPERM") {
-		t.Errorf("outside the prefix: %v", err)
+		t.Errorf("outside the prefix: error %v", err)
 	}
 }
 
-// TestLeastPrivilegeInCluster: there a few rights more are enough.
+// TestLeastPrivilegeInCluster checks the additional permissions for a Cluster.
 func TestLeastPrivilegeInCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	user := []string{"ACL", "SETUSER", "limiter", "on", ">secret", "~sluice:*", "+eval", "+cluster|slots", "+scan", "+pttl", "+role"}
@@ -154,7 +156,8 @@ func TestLeastPrivilegeInCluster(t *testing.T) {
 	}
 }
 
-// TestStaleCalendar: windows worked out by a clock that is far from the server's are noticed, and worked out again.
+// TestStaleCalendar checks that calendar windows computed from a clock that is far from the server's are detected and
+// computed again.
 func TestStaleCalendar(t *testing.T) {
 	server := redistest.Shared(t)
 	for _, skew := range []time.Duration{-1000 * time.Hour, -25 * time.Hour, 25 * time.Hour, 1000 * time.Hour} {
@@ -172,21 +175,21 @@ func TestStaleCalendar(t *testing.T) {
 				admitted++
 			}
 			if out[0].ResetAfter > 24*time.Hour {
-				t.Errorf("skew %v: the day ends in %v", skew, out[0].ResetAfter)
+				t.Errorf("skew %v: ResetAfter is %v", skew, out[0].ResetAfter)
 			}
 		}
 		if admitted != 2 {
-			t.Errorf("skew %v: %d of 2 a day admitted", skew, admitted)
+			t.Errorf("skew %v: admitted %d of 2 per day", skew, admitted)
 		}
 	}
 }
 
-// TestForeignReply: an answer to another call is never taken for one's own.
+// TestForeignReply checks that a reply to another call is never accepted.
 func TestForeignReply(t *testing.T) {
 	server := redistest.Shared(t)
 	store := sluice.Must(Open(Config{URL: server.URL(), KeyPrefix: t.Name()}))
 	defer store.Close()
-	for range 4 { // the reply to a key that was used before is a short one
+	for range 4 { // the reply for a key that was used before is a short one
 		c := groupOf(1, 1)
 		c.place()
 		message, err := store.run(context.Background(), c.keys, string(c.pack(nil, 0, 41, extraTTLMillis, 0)))
@@ -194,7 +197,7 @@ func TestForeignReply(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.read(message, 41); err != nil {
-			t.Errorf("its own: %v", err)
+			t.Errorf("own reply: error %v", err)
 		}
 		if _, err := c.read(message, 42); !errors.Is(err, sluice.ErrUnavailable) {
 			t.Errorf("another's: %v", err)
@@ -202,7 +205,7 @@ func TestForeignReply(t *testing.T) {
 	}
 }
 
-// TestScriptForgotten: a flushed script is loaded again, once, and nobody notices.
+// TestScriptForgotten checks that a flushed script is loaded again, once, without an error.
 func TestScriptForgotten(t *testing.T) {
 	server := redistest.Start(t)
 	store := sluice.Must(Open(Config{URL: server.URL()}))
@@ -217,15 +220,15 @@ func TestScriptForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		if loads := store.loads.Load(); loads != int64(i+1) {
-			t.Fatalf("loaded %d times after %d flushes", loads, i)
+			t.Fatalf("script loaded %d times after %d flushes", loads, i)
 		}
 	}
 	if out[0].Remaining != 980 {
-		t.Errorf("%d of 1000 remain after 20", out[0].Remaining)
+		t.Errorf("Remaining is %d of 1000 after 20", out[0].Remaining)
 	}
 }
 
-// TestClockBefore2026: a server whose clock is wrong decides as any other. States count from 2026 where they can.
+// TestClockBefore2026 checks decisions of a server whose clock is wrong, because states count from 2026 where possible.
 func TestClockBefore2026(t *testing.T) {
 	server := redistest.Start(t)
 	for _, begin := range []time.Time{time.Date(2025, time.December, 31, 23, 59, 55, 0, time.UTC), time.Date(2019, time.May, 1, 0, 0, 0, 0, time.UTC)} {
@@ -241,7 +244,7 @@ func TestClockBefore2026(t *testing.T) {
 					t.Fatalf("limit %d, take %d at %v: %v", i, n, now, err)
 				}
 				if out[0].Remaining != 6-n {
-					t.Errorf("limit %d, take %d at %v: %d remain, want %d", i, n, now, out[0].Remaining, 6-n)
+					t.Errorf("limit %d, take %d at %v: Remaining is %d, want %d", i, n, now, out[0].Remaining, 6-n)
 				}
 				now = now.Add(time.Microsecond)
 			}

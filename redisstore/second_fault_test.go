@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// instance is what a process has that shares a limit.
+// instance is one instance of a group that shares a limit.
 type instance struct {
 	*sluice.Limiter
 	store *redisstore.Store
@@ -34,8 +34,8 @@ func newInstance(t *testing.T, server *redistest.Server, rule *sluice.Rule) inst
 	return instance{l, store}
 }
 
-// TestSecondFault: the server dies for good soon after two processes have started, or it has lost its data or was
-// restarted. Of a limit they then admit at most one less than there are processes more, whether they had used it or not.
+// TestSecondFault stops the server for good soon after two instances have started, or after it has lost its data or was
+// restarted. Together they must then admit at most limit + instances − 1, whether or not they had used the key before.
 func TestSecondFault(t *testing.T) {
 	const limit = 50
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerDay(limit).WithAlgorithm(sluice.FixedWindow)}))
@@ -47,18 +47,18 @@ func TestSecondFault(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		known    int                                 // wait until this number of processes is known to all
-		event    func(*testing.T, *redistest.Server) // before the second fault
-		forgives bool                                // what was used before
-		ask      int                                 // so often between both
+		known    int                                 // wait until all instances have this number of instances
+		event    func(*testing.T, *redistest.Server) // before the final failure
+		forgives bool                                // the event removes earlier usage
+		ask      int                                 // number of calls between both
 	}{
-		"after a start":                {},
-		"after a start and a question": {ask: 1},
-		"after some time":              {known: 2},
-		"after FLUSHALL":               {known: 2, event: flush},
-		"after FLUSHALL, asked":        {known: 2, event: flush, forgives: true, ask: 1},
-		"after a restart":              {known: 2, event: restart},
-		"after a restart, asked":       {known: 2, event: restart, ask: 2},
+		"after a start":             {},
+		"after a start and a call":  {ask: 1},
+		"after some time":           {known: 2},
+		"after FLUSHALL":            {known: 2, event: flush},
+		"after FLUSHALL and a call": {known: 2, event: flush, forgives: true, ask: 1},
+		"after a restart":           {known: 2, event: restart},
+		"after a restart and calls": {known: 2, event: restart, ask: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -90,14 +90,14 @@ func TestSecondFault(t *testing.T) {
 			server.Kill()
 			ask("used", 60)
 			ask("new", 60)
-			t.Logf("admitted of %d: %v; processes known: %d and %d", limit, admitted, both[0].store.Instances(), both[1].store.Instances())
+			t.Logf("admitted of %d: %v; numbers of instances: %d and %d", limit, admitted, both[0].store.Instances(), both[1].store.Instances())
 			for key, n := range admitted {
 				if n > limit+1 {
-					t.Errorf("%d were admitted of the %s key, at most %d may be", n, key, limit+1)
+					t.Errorf("admitted %d of the %s key, want at most %d", n, key, limit+1)
 				}
 			}
 			if tt.known > 0 && admitted["new"] != limit {
-				t.Errorf("%d of %d were admitted of a new key by processes that know of each other", admitted["new"], limit)
+				t.Errorf("admitted %d of %d of a new key by instances that count each other", admitted["new"], limit)
 			}
 		})
 	}

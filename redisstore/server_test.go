@@ -26,7 +26,7 @@ func open(t testing.TB, c redisstore.Config) *redisstore.Store {
 	return store
 }
 
-// do asks the server something.
+// do sends a command to the server.
 func do(t testing.TB, server *redistest.Server, command ...string) string {
 	t.Helper()
 	reply, err := server.Do(command...)
@@ -36,11 +36,11 @@ func do(t testing.TB, server *redistest.Server, command ...string) string {
 	return reply
 }
 
-// keys are those of buckets, blocks and IDs.
+// keys returns the stored keys of buckets, blocks and idempotency IDs.
 func keys(t testing.TB, server *redistest.Server) []string {
 	t.Helper()
 	return slices.DeleteFunc(strings.Fields(do(t, server, "KEYS", "*")), func(key string) bool {
-		return strings.Contains(key, ":1n") // what is known of a rule, not of a key
+		return strings.Contains(key, ":1n") // the record of a rule's limit parameters
 	})
 }
 
@@ -53,11 +53,11 @@ func apply(t testing.TB, store sluice.Store, takes ...sluice.Take) []sluice.Deci
 	return out
 }
 
-// kinds are one limit of each way to count.
+// kinds contains one limit of each algorithm.
 var kinds = []struct {
 	name  string
 	limit sluice.Limit
-	bytes int // the most that a key may take in Redis; 0: any
+	bytes int // maximum size of a key in Redis; 0: unchecked
 }{
 	{"token_bucket", sluice.PerMinute(100), 112},
 	{"token_bucket_short_fraction", sluice.PerMinute(77), 112},
@@ -73,7 +73,7 @@ var kinds = []struct {
 	{"sliding_log", sluice.PerMinute(100).WithAlgorithm(sluice.SlidingWindowLog), 0},
 }
 
-// TestMemory: what a key takes, with the default prefix and a name of common length.
+// TestMemory checks the memory per key, with the default prefix and a name of common length.
 func TestMemory(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, redisstore.Config{URL: server.URL()})
@@ -94,17 +94,17 @@ func TestMemory(t *testing.T) {
 			}
 			t.Logf("%d bytes, %s, as %s", n, stored[0], do(t, server, "OBJECT", "ENCODING", stored[0]))
 			if k.bytes > 0 && n > k.bytes {
-				t.Errorf("%s takes %d bytes, at most %d are allowed", stored[0], n, k.bytes)
+				t.Errorf("%s takes %d bytes, want at most %d", stored[0], n, k.bytes)
 			}
 		})
 	}
 }
 
-// TestEveryKeyExpires: whatever was done, each key has a time to live, and it is no longer than it must be.
+// TestEveryKeyExpires checks that every key has a TTL after every operation, and that it is not longer than necessary.
 func TestEveryKeyExpires(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, redisstore.Config{URL: server.URL()})
-	const margin = 2 * time.Second // what a key may outlive its state by, and the time that passes in between
+	const margin = 2 * time.Second // maximum TTL beyond the state, plus the time that passes in between
 	for _, k := range kinds {
 		for _, charge := range []bool{false, true} {
 			t.Run(fmt.Sprint(k.name, "/charge_denied=", charge), func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestEveryKeyExpires(t *testing.T) {
 					t.Helper()
 					reset := apply(t, store, sluice.Take{Rule: rule, Key: "k"})[0].ResetAfter
 					least, most := time.Duration(0), max(reset, time.Hour)+margin
-					if k.name == "initial_bucket" { // kept for a day once it is full, and its IDs for as long as others
+					if k.name == "initial_bucket" { // kept for a day once full, its IDs as long as others
 						least, most = 24*time.Hour, reset+24*time.Hour+margin
 					}
 					for _, key := range keys(t, server) {
@@ -123,7 +123,7 @@ func TestEveryKeyExpires(t *testing.T) {
 							t.Fatal(err)
 						}
 						if ttl := time.Duration(ms) * time.Millisecond; ms <= 0 || ttl > most || ttl < least && strings.HasPrefix(key, "sluice:1g") {
-							t.Errorf("after %s %s has a time to live of %v; the state wears off in %v", after, key, ttl, reset)
+							t.Errorf("after %s: %s has a TTL of %v, its state expires in %v", after, key, ttl, reset)
 						}
 					}
 				}
@@ -153,16 +153,16 @@ func TestEveryKeyExpires(t *testing.T) {
 	}
 }
 
-// TestGivenBackIsGone: a bucket of which all was given back is no key at all.
+// TestGivenBackIsGone checks that a fully refunded bucket has no key.
 func TestGivenBackIsGone(t *testing.T) {
 	server := redistest.Start(t)
 	clock := storetest.NewClock()
 	store := open(t, redisstore.Config{URL: server.URL(), Now: clock.Now})
 	for _, k := range kinds {
-		if k.name == "sub_windows" { // it keeps its empty ring until that has passed
+		if k.name == "sub_windows" { // its empty ring is kept until it expires
 			continue
 		}
-		if k.name == "initial_bucket" { // without a key it would be new, and hold more or less than it did
+		if k.name == "initial_bucket" { // without a key it would be a new bucket with its initial level
 			continue
 		}
 		t.Run(k.name, func(t *testing.T) {
@@ -171,14 +171,14 @@ func TestGivenBackIsGone(t *testing.T) {
 			taken := apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: 1})[0]
 			apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: -1, Receipt: taken.Receipt})
 			if left := keys(t, server); len(left) != 0 {
-				t.Errorf("left behind: %q", left)
+				t.Errorf("keys left: %q", left)
 			}
 		})
 	}
 }
 
-// TestKilledServer: while the server is gone calls fail as unavailable, within their deadline, and when it is back they
-// succeed again, on the same store.
+// TestKilledServer checks that calls fail as unavailable within their deadline while the server is down, and succeed
+// again on the same store afterwards.
 func TestKilledServer(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, redisstore.Config{URL: server.URL()})
@@ -195,23 +195,23 @@ func TestKilledServer(t *testing.T) {
 	server.Kill()
 	for range 5 {
 		if err := try(10 * time.Second); !errors.Is(err, sluice.ErrUnavailable) {
-			t.Fatalf("without a server: %v", err)
+			t.Fatalf("without a server: error %v", err)
 		}
 	}
 	if err := store.Block(context.Background(), sluice.Bucket{Rule: rule, Key: "k"}, time.Minute); !errors.Is(err, sluice.ErrUnavailable) {
-		t.Errorf("block without a server: %v", err)
+		t.Errorf("Block without a server: error %v", err)
 	}
 	if err := store.Reset(context.Background(), sluice.Bucket{Rule: rule, Key: "k"}); !errors.Is(err, sluice.ErrUnavailable) {
-		t.Errorf("reset without a server: %v", err)
+		t.Errorf("Reset without a server: error %v", err)
 	}
 	if err := server.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	// The script is unknown to the new process, and connections are being made.
+	// The new process does not have the script, and connections must be opened.
 	await(t, func() error { return try(10 * time.Second) })
 }
 
-// TestStoppedServer: a server that says nothing costs a caller its deadline and no more.
+// TestStoppedServer checks that a server that does not reply costs a caller no more than its deadline.
 func TestStoppedServer(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, redisstore.Config{URL: server.URL()})
@@ -224,18 +224,18 @@ func TestStoppedServer(t *testing.T) {
 	defer cancel()
 	err := store.Apply(ctx, []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, make([]sluice.Decision, 1))
 	if !errors.Is(err, sluice.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("of a server that stands still: %v", err)
+		t.Errorf("paused server: error %v", err)
 	}
 	if err := server.Continue(); err != nil {
 		t.Fatal(err)
 	}
-	// The first call was not run twice, and may have been charged.
+	// The first call did not run twice, and may have been charged.
 	if d := apply(t, store, sluice.Take{Rule: rule, Key: "k"})[0]; d.Remaining < 3 {
-		t.Errorf("%d of 5 remain after two takes", d.Remaining)
+		t.Errorf("Remaining is %d of 5 after two takes", d.Remaining)
 	}
 }
 
-// TestOutOfMemory: a server without room refuses, and forgets nothing that was counted.
+// TestOutOfMemory checks that a server without memory returns errors and loses no usage.
 func TestOutOfMemory(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	clock := storetest.NewClock()
@@ -251,18 +251,18 @@ func TestOutOfMemory(t *testing.T) {
 				take.Cost = cost
 				err := store.Apply(context.Background(), []sluice.Take{take}, make([]sluice.Decision, 1))
 				if !errors.Is(err, sluice.ErrUnavailable) {
-					t.Errorf("cost %d, out of memory: %v", cost, err)
+					t.Errorf("cost %d, out of memory: error %v", cost, err)
 				}
 			}
 			do(t, server, "CONFIG", "SET", "maxmemory", "0")
 			if after := apply(t, store, sluice.Take{Rule: rule, Key: "k"})[0]; after != before {
-				t.Errorf("after refusals for lack of memory\n got %+v\nwant %+v", after, before)
+				t.Errorf("after out-of-memory errors\n got %+v\nwant %+v", after, before)
 			}
 		})
 	}
 }
 
-// TestKeptLongEnough: however a key is used, it lives at least until its state has worn off.
+// TestKeptLongEnough checks that a key exists at least until its state expires, after any sequence of takes.
 func TestKeptLongEnough(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, redisstore.Config{URL: server.URL()})
@@ -289,9 +289,9 @@ func TestKeptLongEnough(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					// A second is the margin; some of it may pass before the server is asked.
+					// The margin is 1 s, some of which may pass before the TTL is read.
 					if ttl := time.Duration(ms) * time.Millisecond; ttl < d.ResetAfter {
-						t.Fatalf("after %d takes the key has %v to live, its state %v", i+1, ttl, d.ResetAfter)
+						t.Fatalf("after %d takes the TTL is %v, but the state expires in %v", i+1, ttl, d.ResetAfter)
 					}
 				}
 			}

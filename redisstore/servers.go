@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// ShardServers returns the address of the server of each shard, as host:port, for operators. A shard of a Cluster whose slots
-// are on several servers has all of them, separated by commas. An address is empty if the client does not tell it. In a
-// Cluster it sends commands to the servers; otherwise it does not block, and returns the addresses of Config.URL if the store
-// was never connected.
+// ShardServers returns the address of the server of each shard, as host:port, for operators. A shard of a Cluster whose
+// hash slots are on several servers has all their addresses, separated by commas. An address is empty if the client
+// does not provide it. In a Cluster it sends commands to the servers. Otherwise it does not block, and it returns the
+// addresses of Config.URL if the store was never connected.
 func (s *Store) ShardServers(ctx context.Context) ([]string, error) {
 	l := s.link.Load()
 	switch {
@@ -32,7 +32,7 @@ func clusterServers(ctx context.Context, c Commander) ([]string, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	err = errors.New("no primary replies")
+	err = errors.New("no primary replied")
 	for _, primary := range primaries {
 		var reply any
 		if reply, err = primary.Do(ctx, "CLUSTER", "NODES"); err == nil {
@@ -43,8 +43,8 @@ func clusterServers(ctx context.Context, c Commander) ([]string, error) {
 	return nil, unavailable(err)
 }
 
-// shardServers reads a reply of CLUSTER NODES. Each line is a server: its ID, its address as host:port@bus, six fields that are
-// not read, and its slots: numbers and ranges, and in brackets those that move.
+// shardServers parses a reply of CLUSTER NODES. Each line is a server: its ID, its address as host:port@bus, six
+// ignored fields, and its slots: numbers, ranges, and in brackets those being migrated.
 func shardServers(reply string) []string {
 	var servers [clusterShards][]string
 	for line := range strings.Lines(reply) {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// Operators see servers as they know them: by address, also in a Cluster, and before the first connection.
+// TestShardServers checks the server addresses for operators, also in a Cluster, and before the first connection.
 func TestShardServers(t *testing.T) {
 	for name, url := range map[string]string{"connected": redistest.Shared(t).URL(), "never connected": "redis://127.0.0.1:1"} {
 		s, err := redisstore.Open(redisstore.Config{URL: url})
@@ -36,7 +36,7 @@ func TestShardServers(t *testing.T) {
 			continue
 		}
 		if owner := c.Owner(slot).Addr; !slices.Contains(strings.Split(got[slot*16/16384], ","), owner) {
-			t.Errorf("slot %d is on %s, and its shard on %s", slot, owner, got[slot*16/16384])
+			t.Errorf("slot %d is on %s, but its shard on %s", slot, owner, got[slot*16/16384])
 		}
 	}
 }

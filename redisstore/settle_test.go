@@ -12,8 +12,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// TestMarksAreStored: a bucket is one integer, has marks while reservations are out, and is one integer again when the
-// last has been settled. Takes that are not settled go on meanwhile, and do not change its form.
+// TestMarksAreStored checks that a bucket is one integer, has marks while there are open reservations, and is one
+// integer again after the last settlement. Ordinary takes in between do not change its form.
 func TestMarksAreStored(t *testing.T) {
 	server := redistest.Start(t)
 	now := time.Date(2026, time.May, 1, 12, 0, 0, 0, time.UTC)
@@ -38,7 +38,7 @@ func TestMarksAreStored(t *testing.T) {
 		return reply
 	}
 	stored := string(store.names.state(nil, &name{rule: private.RuleOf(rule).ID, key: "k"}, private.ParamsOf(&rule.Limit)))
-	// form is how many marks are stored, or -1 if it is an integer.
+	// form returns the number of stored marks, or -1 if the state is an integer.
 	form := func() int {
 		t.Helper()
 		text := do("GET", stored)
@@ -54,7 +54,7 @@ func TestMarksAreStored(t *testing.T) {
 		t.Helper()
 		ms, err := strconv.ParseInt(do("PTTL", stored), 10, 64)
 		if got := time.Duration(ms)*time.Millisecond - virtualClockTTLMillis*time.Millisecond; err != nil || got > want || got < want-10*time.Second {
-			t.Errorf("kept for %v, want %v", got, want)
+			t.Errorf("TTL is %v, want %v", got, want)
 		}
 	}
 	apply(sluice.Take{Cost: 10})
@@ -68,25 +68,25 @@ func TestMarksAreStored(t *testing.T) {
 		now = now.Add(time.Millisecond)
 		out = append(out, apply(sluice.Take{Cost: 10, Settles: true}))
 		if n := form(); n != min(i+1, 32) {
-			t.Fatalf("with %d out: %d marks", i+1, n)
+			t.Fatalf("with %d open reservations: %d marks", i+1, n)
 		}
 		sizes[i+1], _ = strconv.ParseInt(do("MEMORY", "USAGE", stored), 10, 64)
 	}
 	t.Logf("bytes with marks: 1: %d, 2: %d, 8: %d, 32: %d", sizes[1], sizes[2], sizes[8], sizes[32])
-	for n, most := range map[int]int64{1: 136, 2: 168, 8: 296, 32: 872} { // with a name of this length
+	for n, most := range map[int]int64{1: 136, 2: 168, 8: 296, 32: 872} { // with a key of this length
 		if sizes[n] > most+int64(len(stored)) {
 			t.Errorf("%d marks take %d bytes", n, sizes[n])
 		}
 	}
 	kept(420 * time.Second)
 	if d := apply(sluice.Take{Cost: 5}); !d.Allowed || form() != 32 {
-		t.Errorf("a plain take between: %+v, %d marks", d, form())
+		t.Errorf("ordinary take in between: %+v, %d marks", d, form())
 	}
 	now = now.Add(time.Second)
 	before := apply(sluice.Take{}).Remaining
 	for i, d := range out {
 		back := apply(sluice.Take{Receipt: d.Receipt, Cost: -10, Charged: 10, ChargedOf: d.Limit, Settles: true})
-		if back.Granted != -10 && (i < 8 || back.Granted > 0) { // those that were folded may get less
+		if back.Granted != -10 && (i < 8 || back.Granted > 0) { // merged marks may refund less
 			t.Errorf("settlement %d: %+v", i, back)
 		}
 		if n, last := form(), i == len(out)-1; last != (n == -1) {
@@ -94,21 +94,21 @@ func TestMarksAreStored(t *testing.T) {
 		}
 	}
 	if after := apply(sluice.Take{}).Remaining; after < before+8*10 {
-		t.Errorf("%d before and %d after all was given back", before, after)
+		t.Errorf("Remaining is %d before, %d after all was refunded", before, after)
 	}
 	apply(sluice.Take{Cost: 1})
 	if n := form(); n != -1 {
-		t.Errorf("in the end: %d marks", n)
+		t.Errorf("at the end: %d marks", n)
 	}
 }
 
-// TestReservationOfSeveralSlots: in a Cluster, a reservation that was made in one slot and denied in another is given back
-// through its mark, and leaves none.
+// TestReservationOfSeveralSlots checks that in a Cluster a reservation that one hash slot granted and another denied is
+// refunded through its mark, and leaves none.
 func TestReservationOfSeveralSlots(t *testing.T) {
 	server := redistest.Start(t)
 	store := sluice.Must(Open(Config{URL: server.URL()}))
 	defer store.Close()
-	store.names.tagged = true // as for a Cluster, whose slots are all on this server
+	store.names.tagged = true // as in a Cluster whose slots are all on this server
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(10)}))
 	apply := func(takes ...sluice.Take) []sluice.Decision {
 		t.Helper()
@@ -127,17 +127,17 @@ func TestReservationOfSeveralSlots(t *testing.T) {
 		t.Fatalf("%+v", out)
 	}
 	back := apply(sluice.Take{Rule: rule, Key: "a", Cost: -1, Receipt: first.Receipt, Charged: 1, Settles: true})[0]
-	if back.Remaining != 10 { // less than a whole one came back: some has worn off
+	if back.Remaining != 10 { // less than a whole unit was refunded, because some of it had expired
 		t.Errorf("%+v", back)
 	}
 	keys, err := server.Do("KEYS", "*"+string(store.names.state(nil, &name{rule: private.RuleOf(rule).ID, key: "a"}, private.ParamsOf(&rule.Limit))))
 	if err != nil || keys != "" {
-		t.Errorf("left: %q, %v", keys, err)
+		t.Errorf("keys left: %q, %v", keys, err)
 	}
 }
 
-// TestRefundOfTooMuch: a refund is at the server what its decision says, also if the take is said to have cost more than
-// refills in 100 years and is still to come.
+// TestRefundOfTooMuch checks that the refund at the server equals that of the decision, even if the take claims to have
+// cost more than the refill of 100 years and lies in the future.
 func TestRefundOfTooMuch(t *testing.T) {
 	server := redistest.Start(t)
 	now := time.Date(2026, time.May, 1, 12, 0, 0, 0, time.UTC)
@@ -158,6 +158,6 @@ func TestRefundOfTooMuch(t *testing.T) {
 		left = append(left, out[0].Remaining)
 	}
 	if left[1] != left[2] {
-		t.Errorf("%d remain after the refund, and then %d", left[1], left[2])
+		t.Errorf("Remaining is %d after the refund, then %d", left[1], left[2])
 	}
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// mute is a sentinel, and the primary that it names, that falls silent: it reads on and says nothing more.
+// mute is a sentinel, and the primary that it names, that stops replying: it continues to read and sends nothing more.
 type mute struct {
 	url    string
-	at     atomic.Pointer[string] // the command that is not answered, nor any after it on its connection; "": all are
-	half   string                 // the beginning of a reply, which is all that is said to it
-	silent chan struct{}          // gets one for each connection that fell silent
+	at     atomic.Pointer[string] // the command from which on its connection gets no reply; "": none
+	half   string                 // the beginning of a reply, sent to that command
+	silent chan struct{}          // receives a message for each connection that stops replying
 }
 
 func startMute(t *testing.T, at, half string) *mute {
 	t.Helper()
 	m := &mute{half: half, silent: make(chan struct{}, 1000)}
 	m.at.Store(&at)
-	truth := &liar{often: 1 << 62} // that it lies will not be seen
+	truth := &liar{often: 1 << 62} // never sends a malformed reply
 	truth.addr = startFake(t, func(command []string) (string, bool) {
 		switch {
 		case command[0] == *m.at.Load():
@@ -38,7 +38,7 @@ func startMute(t *testing.T, at, half string) *mute {
 	return m
 }
 
-// within fails the test if something takes longer. It does not wait for what never ends.
+// within fails the test if do takes longer than most. It does not wait for do then.
 func within(t *testing.T, most time.Duration, what string, do func()) {
 	t.Helper()
 	began, done := time.Now(), make(chan struct{})
@@ -50,19 +50,19 @@ func within(t *testing.T, most time.Duration, what string, do func()) {
 	case <-done:
 		t.Logf("%s took %v", what, time.Since(began))
 	case <-time.After(most):
-		t.Fatalf("%s has not ended after %v", what, most)
+		t.Fatalf("%s has not returned after %v", what, most)
 	}
 }
 
-// TestSilentSentinels: whenever a sentinel falls silent while a store connects, Open returns, the store tries again, and
-// Close ends an attempt that waits for an answer.
+// TestSilentSentinels checks that when a sentinel stops replying at any point while a store connects, Open returns, the
+// store tries again, and Close ends a pending attempt.
 func TestSilentSentinels(t *testing.T) {
 	t.Parallel()
 	const atOnce, late = 1500 * time.Millisecond, 5 * time.Second
 	for name, c := range map[string]struct {
 		at, half string
-		connects bool          // the client goes on without that answer, on another connection
-		closes   time.Duration // how long Close may take; of a store that is connected it lets calls end
+		connects bool          // the client continues without that reply, on another connection
+		closes   time.Duration // maximum duration of Close, which waits for calls if the store is connected
 	}{
 		"hello":        {"HELLO", "", false, atOnce},
 		"unsubscribe":  {"UNSUBSCRIBE", "", true, late},
@@ -87,7 +87,7 @@ func TestSilentSentinels(t *testing.T) {
 				<-m.silent
 			}
 			if err := store.Ping(t.Context()); (err == nil) != c.connects {
-				t.Errorf("after Open: %v", err)
+				t.Errorf("after Open: error %v", err)
 			}
 			within(t, 20*time.Second, "the next attempt", func() { <-m.silent })
 			within(t, c.closes, "Close", store.Close)
@@ -95,8 +95,8 @@ func TestSilentSentinels(t *testing.T) {
 	}
 }
 
-// TestSentinelFallsSilent: a sentinel that falls silent while the store is in use is given up and asked on a new
-// connection, and Close does not wait for it.
+// TestSentinelFallsSilent checks that a sentinel that stops replying while the store is in use is queried on a new
+// connection, and that Close does not wait for it.
 func TestSentinelFallsSilent(t *testing.T) {
 	t.Parallel()
 	m := startMute(t, "", "")
@@ -107,16 +107,16 @@ func TestSentinelFallsSilent(t *testing.T) {
 	if err := store.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	at := "UNSUBSCRIBE" // only sentinels are sent that
+	at := "UNSUBSCRIBE" // sent to sentinels only
 	m.at.Store(&at)
-	within(t, 30*time.Second, "asking the sentinel again", func() {
+	within(t, 30*time.Second, "querying the sentinel again", func() {
 		<-m.silent
 		<-m.silent
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := store.Ping(ctx); err != nil {
-		t.Errorf("the primary is there, but %v", err)
+		t.Errorf("the primary runs, but error %v", err)
 	}
 	within(t, 5*time.Second, "Close", store.Close)
 }

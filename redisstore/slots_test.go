@@ -24,7 +24,7 @@ const (
 	inFlightLease = 2 * time.Second
 )
 
-// slotLimiter is what all processes of a test share.
+// slotLimiter returns a limiter with the concurrency limit that all processes of a test share.
 func slotLimiter(t *testing.T, url string) *sluice.Limiter {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{
 		Name: "flight", Limit: sluice.Concurrent(inFlightMost).WithPermitTTL(inFlightLease), OnFailure: sluice.FailClosed,
@@ -32,8 +32,8 @@ func slotLimiter(t *testing.T, url string) *sluice.Limiter {
 	return sluice.Must(sluice.NewWithRules(open(t, redisstore.Config{URL: url}), []*sluice.Rule{rule}, sluice.WithStoreTimeout(time.Minute)))
 }
 
-// Three processes of 64 callers between them hold slots of one key, some for longer than the lease. A counter in Redis that
-// each of them moves while it holds one never shows more than the limit.
+// TestSlotsOfThreeProcesses: three processes with 64 callers in total hold permits of one key, some for longer than the
+// TTL. A counter in Redis that callers increment while they hold a permit must never exceed the limit.
 func TestSlotsOfThreeProcesses(t *testing.T) {
 	if url := os.Getenv("SLUICE_TEST_REDIS"); url != "" {
 		fmt.Printf("held %s\n", flyTogether(t, url))
@@ -60,18 +60,18 @@ func TestSlotsOfThreeProcesses(t *testing.T) {
 	}
 	all.Wait()
 	if most.Load() > inFlightMost {
-		t.Errorf("%d were in flight of %d", most.Load(), inFlightMost)
+		t.Errorf("%d in flight, limit %d", most.Load(), inFlightMost)
 	}
 	if most.Load() < inFlightMost || held.Load() < 300 {
-		t.Errorf("%d in flight at most and %d in all show nothing", most.Load(), held.Load())
+		t.Errorf("at most %d in flight and %d in total: too few for a test", most.Load(), held.Load())
 	}
 	l := slotLimiter(t, server.URL())
 	if d, err := l.Peek(t.Context(), "k"); err != nil || d.Remaining != inFlightMost {
-		t.Errorf("when all have gone %d are free, %v", d.Remaining, err)
+		t.Errorf("after all releases %d permits are free, error %v", d.Remaining, err)
 	}
 }
 
-// flyTogether is what one of the processes does.
+// flyTogether runs one of the processes.
 func flyTogether(t *testing.T, url string) string {
 	l := slotLimiter(t, url)
 	var held, most atomic.Int64
@@ -94,7 +94,7 @@ func flyTogether(t *testing.T, url string) string {
 				}
 				hold := 2 * time.Millisecond
 				if i == 0 && first {
-					hold = inFlightLease * 5 / 4 // longer than the lease
+					hold = inFlightLease * 5 / 4 // longer than the TTL
 				}
 				first = false
 				<-time.After(hold)
@@ -107,7 +107,7 @@ func flyTogether(t *testing.T, url string) string {
 	return fmt.Sprintf("%d most %d", held.Load(), most.Load())
 }
 
-// counter moves a number in Redis that has nothing to do with the store.
+// counter returns a function that changes a number in Redis independently of the store.
 func counter(t *testing.T, url string) func(command string) int64 {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "redis://"))
 	if err != nil {
@@ -127,8 +127,8 @@ func counter(t *testing.T, url string) func(command string) int64 {
 	}
 }
 
-// A process that holds all slots keeps them for as long as it lives, and when it is killed they are free when the lease
-// ends that they had then.
+// TestSlotsOfAProcessThatIsKilled checks that a running process keeps its permits, and that the permits of a killed
+// process become free when their TTL ends.
 func TestSlotsOfAProcessThatIsKilled(t *testing.T) {
 	ctx := context.Background()
 	if url := os.Getenv("SLUICE_TEST_REDIS"); url != "" {
@@ -160,9 +160,9 @@ func TestSlotsOfAProcessThatIsKilled(t *testing.T) {
 	for said.Scan() && said.Text() != "holding" {
 	}
 	l := slotLimiter(t, server.URL())
-	for range 15 { // a lease and a half
+	for range 15 { // 1.5 times the TTL
 		if slot, d, err := l.Acquire(ctx, "k"); slot != nil || err != nil {
-			t.Fatalf("it is alive: %+v, %v", d, err)
+			t.Fatalf("the process runs, but a permit is free: %+v, %v", d, err)
 		}
 		<-time.After(inFlightLease / 10)
 	}
@@ -174,11 +174,11 @@ func TestSlotsOfAProcessThatIsKilled(t *testing.T) {
 	if err != nil || d.ResetAfter > inFlightLease {
 		t.Fatalf("%+v %v", d, err)
 	}
-	<-time.After(d.ResetAfter + time.Millisecond) // their clocks and ours go alike
+	<-time.After(d.ResetAfter + time.Millisecond) // both processes have the same clock
 	for i := range inFlightMost {
 		slot, d, err := l.Acquire(ctx, "k")
 		if slot == nil || err != nil {
-			t.Fatalf("slot %d did not come back: %+v, %v", i, d, err)
+			t.Fatalf("permit %d was not freed: %+v, %v", i, d, err)
 		}
 		defer slot.Release(ctx)
 	}

@@ -13,20 +13,20 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// base is what times in integer states count from: 2026, in microseconds. The script has the same number.
+// base is the origin of times in integer states: the start of 2026, in microseconds. The script has the same constant.
 const base = 1_767_225_600_000_000
 
-// cell is one bucket as the script found it, and what becomes of it as the call is replayed.
+// cell is one bucket as the script found it, updated while the call is replayed.
 type cell struct {
 	state   step.State
-	words   []uint64 // Slices; Bucket, Interval: marks
-	blocked int64    // until when
-	seen    bool     // it was read
+	words   []uint64 // counts of Slices, or marks of Bucket and Interval
+	blocked int64    // end of the block
+	seen    bool     // its state has been read
 	kind    step.Kind
-	shape   uint8  // of the first take's limit
-	hash    uint64 // of its stored key, for hinter
-	rule    uint64 // a part of its rule's digest, likewise
-	hinted  bool   // the server is told what was last seen of it
+	shape   uint8  // shape of the first take's limit
+	hash    uint64 // of its stored key, for failoverHints
+	rule    uint64 // first half of its rule's digest, for failoverHints
+	hinted  bool   // the call has a hint for it
 }
 
 func (c *cell) write(p *step.Params, s step.State) {
@@ -36,7 +36,7 @@ func (c *cell) write(p *step.Params, s step.State) {
 	}
 }
 
-// decode reads what the script stored.
+// decode parses a stored state.
 func (c *cell) decode(p *step.Params, text string) (err error) {
 	switch {
 	case p.Kind <= step.Interval && strings.HasPrefix(text, letterMarks):
@@ -63,12 +63,12 @@ func (c *cell) decode(p *step.Params, text string) (err error) {
 }
 
 const (
-	letterMarks = "m" // what a state with marks begins with
-	markBytes   = 7   // the width of each of its numbers
+	letterMarks = "m" // first letter of a state with marks
+	markBytes   = 7   // width of each of its numbers
 )
 
-// decodeMarks reads a bucket with marks: when it will be full, the fraction or rest, its shape, then of each mark its
-// time, low and out.
+// decodeMarks parses a bucket with marks: the time when it is full, the fraction or remainder, its shape, and for each
+// mark its time, low and out.
 func (c *cell) decodeMarks(text string) error {
 	b := []byte(text[len(letterMarks):])
 	n := len(b)/markBytes/3 - 1
@@ -84,7 +84,7 @@ func (c *cell) decodeMarks(text string) error {
 	c.state = step.State{ExpiresAt: int64(numbers[0]), Value: numbers[1], Shape: uint8(numbers[2])}
 	c.words = append([]uint64{c.state.Value, uint64(n)}, numbers[3:]...)
 	if !step.PlausibleMarks(c.words) {
-		return fmt.Errorf("%d marks make no sense", n)
+		return fmt.Errorf("invalid number of marks: %d", n)
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (c *cell) decodeBucket(text string) error {
 		return err
 	}
 	if n >= 0 {
-		c.state = step.State{ExpiresAt: n/1000 + base, Shape: uint8(n / 10 % 100)} // the last digit is about its time to live
+		c.state = step.State{ExpiresAt: n/1000 + base, Shape: uint8(n / 10 % 100)} // the last digit is about the key's TTL
 		return nil
 	}
 	n = -n
@@ -126,7 +126,7 @@ func (c *cell) decodeWindow(text string) error {
 	return nil
 }
 
-// parseFields reads numbers separated by colons.
+// parseFields parses numbers separated by colons.
 func parseFields(text string, want int, set func(n []int64)) error {
 	var room [5]int64
 	fields := room[:0]
@@ -163,7 +163,7 @@ func (c *cell) decodeSlices(p *step.Params, text string) error {
 	return nil
 }
 
-// encode writes a state as the script reads it, for a hint. It is the longest of the forms in which it may be stored.
+// encode appends a state for a hint as the script reads it, in the longest of the forms in which it may be stored.
 func (c *cell) encode(dst []byte) []byte {
 	s := &c.state
 	switch c.kind {
@@ -193,7 +193,7 @@ func appendFields(dst []byte, fields ...int64) []byte {
 	return dst
 }
 
-// idempotencyRecord is what is kept of a request that was charged under an ID.
+// idempotencyRecord is the stored record of a take that was charged under an idempotency ID.
 type idempotencyRecord struct {
 	till    int64
 	granted int64
@@ -206,45 +206,46 @@ func (r *idempotencyRecord) decode(text string) error {
 	})
 }
 
-// A stored key is, one after the other and each of known width but for the last:
+// A stored key consists of these parts, each of fixed width except the last:
 //
 //	prefix      Config.KeyPrefix
-//	{digest}    the hash tag, in a Cluster only: on one server it would only cost memory
-//	1           the version of all that follows and of what is stored under it
+//	{digest}    the hash tag, only in a Cluster, because elsewhere it would only cost memory
+//	1           the version of the rest of the key and of the value
 //	kind        a letter; sub-windows are followed by their number, IDs by the ID
-//	rule        twelve characters of a digest of its name
-//	: or #      what follows is the key itself, or a digest of it
+//	rule        twelve characters of a digest of the rule's name
+//	: or #      followed by the key itself, or by its digest
 //	key
 //
-// so that two different buckets never share one.
+// so that two different buckets never share a stored key.
 
 const version = '1'
 
-// Letters for what is not a state.
+// Letters of keys that are not states.
 const (
 	letterBlock   = 'x'
 	letterID      = 'd'
 	letterNumbers = 'n'
 )
 
-// kindLetters are by step.Kind. Two were given up: b and i, under which an earlier version kept buckets and interval
-// buckets in other forms.
+// kindLetters is indexed by step.Kind. The letters b and i are not reused: an earlier version stored buckets and
+// interval buckets under them in other forms.
 const kindLetters = "?trwcslf"
 
-// letterInitial is that of buckets with an initial level, whose states ordinary ones must not be read as.
+// letterInitial is the letter of buckets with an initial level, whose states must not be mixed up with ordinary ones.
 const letterInitial = 'g'
 
-// longest is the longest key that is stored as it is: a UUID, say. A digest of a longer one is shorter.
+// longest is the maximum length of a key that is stored verbatim, such as a UUID. A longer key is stored as a shorter
+// digest.
 const longest = 36
 
-// name is what a bucket's keys are made of.
+// name identifies a bucket; its stored keys are derived from it.
 type name struct {
 	rule group.RuleID
 	key  string
 	slot string
 }
 
-// namer writes stored keys.
+// namer derives stored keys.
 type namer struct {
 	prefix string
 	tagged bool // with Cluster hash tags
@@ -260,7 +261,8 @@ func (n *namer) begin(dst []byte, of *name) []byte {
 	return append(dst, version)
 }
 
-// tag is what keys of one call must share in a Cluster. Without a slot a key's buckets of all rules are together.
+// tag returns the hash tag, which the keys of one call must share in a Cluster. Without a HashTag it is derived from
+// the key, so that the buckets of one key are together for all rules.
 func (of *name) tag() string {
 	text := "key " + of.key
 	if of.slot != "" {
@@ -301,7 +303,7 @@ func isPlainText(key string) bool {
 	return true
 }
 
-// state names where the states of one kind are kept.
+// state appends the stored key of the bucket's state for the kind of p.
 func (n *namer) state(dst []byte, of *name, p *step.Params) []byte {
 	letter := kindLetters[p.Kind]
 	if p.HasInitial {
@@ -314,12 +316,12 @@ func (n *namer) state(dst []byte, of *name, p *step.Params) []byte {
 	return of.end(dst)
 }
 
-// block names where it is kept until when a key is blocked, whatever the kind of its limit.
+// block appends the stored key of the bucket's block, which is the same for all kinds of limit.
 func (n *namer) block(dst []byte, of *name) []byte {
 	return of.end(append(n.begin(dst, of), letterBlock))
 }
 
-// id names where a charged request is remembered.
+// id appends the stored key of an idempotency record.
 func (n *namer) id(dst []byte, of *name, id uint64) []byte {
 	dst = append(n.begin(dst, of), letterID)
 	dst = base64.RawURLEncoding.AppendEncode(dst, binary.LittleEndian.AppendUint64(nil, id))

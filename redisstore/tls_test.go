@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// TestTLS: by TLS both sides are who they say, or nothing is connected and the error tells why.
+// TestTLS checks that both sides are verified, and that a failed verification returns an error with the reason.
 func TestTLS(t *testing.T) {
 	server := redistest.StartTLS(t)
 	secure := "rediss://" + server.Secure
@@ -19,7 +19,7 @@ func TestTLS(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		config redisstore.Config
-		says   string // "": it works
+		says   string // "": no error
 	}{
 		{"right", redisstore.Config{URL: secure, TLS: &tls.Config{RootCAs: server.Roots, Certificates: certs}}, ""},
 		{"right name", redisstore.Config{URL: secure, TLS: &tls.Config{RootCAs: server.Roots, Certificates: certs, ServerName: redistest.ServerName}}, ""},
@@ -40,8 +40,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestNoCertificate: a server that wants a certificate says so after the handshake, and hangs up. Whether it is heard before
-// depends on who is quicker.
+// TestNoCertificate: a server that requires a client certificate sends an alert after the handshake and closes the
+// connection. Whether the client reads the alert before the close is a race.
 func TestNoCertificate(t *testing.T) {
 	server := redistest.StartTLS(t)
 	store, err := redisstore.Open(redisstore.Config{URL: "rediss://" + server.Secure, TLS: &tls.Config{RootCAs: server.Roots}})
@@ -51,7 +51,7 @@ func TestNoCertificate(t *testing.T) {
 			if err = try(store); err != nil && strings.Contains(err.Error(), "Config.TLS.Certificates") {
 				return nil
 			}
-			return errors.Join(errors.New("no word of certificates"), err)
+			return errors.Join(errors.New("error does not mention certificates"), err)
 		})
 	}
 	if !strings.Contains(err.Error(), "Config.TLS.Certificates") {
@@ -59,8 +59,8 @@ func TestNoCertificate(t *testing.T) {
 	}
 }
 
-// TestNoTLSThere: Redis says nothing to who speaks TLS on its other port, which could also be a slow network.
+// TestNoTLSThere: Redis does not reply to a TLS handshake on its plain port, which looks like a slow network.
 func TestNoTLSThere(t *testing.T) {
 	store := open(t, redisstore.Config{URL: "rediss://" + redistest.Shared(t).Addr})
-	refusal(t, store, "is this the server's TLS port?", false)
+	refusal(t, store, "check that the port is the server's TLS port", false)
 }

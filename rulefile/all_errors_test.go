@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// plant is an error that can be written over a line of a valid file.
+// plant is an error that can replace a line of a valid file.
 type plant struct{ line, wrong, msg string }
 
 // In validRule and its plants, N is the number of the rule. Each line can be wrong independently of all others.
@@ -26,23 +26,23 @@ var validRule = []string{
 	"    limit: {rate: 5/s, burst: 10}",
 	"    tiers: {by: plan, pro: 9/s}",
 	"    cost: {header: X-Cost}",
-	"    missing: skip",
+	"    on_missing: skip",
 	"    enforce: 20%",
 	"    on_failure: closed",
-	"    settle: {header: X-Used}",
+	"    actual_cost: {header: X-Used}",
 }
 
 var rulePlants = []plant{
 	{"  - name: rule-N", "  - description: nameless", "the rule has no name"},
-	{"  - name: rule-N", "  - name: spare", "a rule of this name"},
+	{"  - name: rule-N", "  - name: spare", "a rule with this name"},
 	{"  - name: rule-N", "  - name: two words-N", "printable ASCII"},
-	{"  - name: rule-N", "  - name: \"rule-N", "a quote is opened"},
+	{"  - name: rule-N", "  - name: \"rule-N", "unclosed quote"},
 	{"  - name: rule-N", "  - nme: rule-N", `did you mean "name"`},
 	{"  - name: rule-N", "  - name: [rule-N]", "name: is a list"},
 	{"      path: /a/N/**", "      path: a/N", "path"},
 	{"      path: /a/N/**", "      path: /a/{N/**", "path"},
 	{"      path: /a/N/**", "      pth: /a/N", `did you mean "path"`},
-	{"      path: /a/N/**", "      path: *.html", "is an alias to YAML"},
+	{"      path: /a/N/**", "      path: *.html", "is an alias"},
 	{"      method: GET", "      method: {list: nosuch}", `no list "nosuch"`},
 	{"      method: GET", "      method: [GET", "has no end"},
 	{"      method: GET", "      method:", "is empty"},
@@ -56,24 +56,24 @@ var rulePlants = []plant{
 	{"    limit: {rate: 5/s, burst: 10}", "    limit: 5", "has no unit"},
 	{"    limit: {rate: 5/s, burst: 10}", "    limit: {rate: 5/s, brst: 10}", `did you mean "burst"`},
 	{"    limit: {rate: 5/s, burst: 10}", "    limit: {rate: 5/s, burst: 10", "has no end"},
-	{"    limit: {rate: 5/s, burst: 10}", "    limit: {rate: 5/s, over: 2}", "limit: "},
+	{"    limit: {rate: 5/s, burst: 10}", "    limit: {rate: 5/s, soft_excess: 2}", "limit: "},
 	{"    limit: {rate: 5/s, burst: 10}", "    lmit: 5/s", `did you mean "limit"`},
 	{"    limit: {rate: 5/s, burst: 10}", "    rate: 5/s", "write limit: 100/min"},
 	{"    tiers: {by: plan, pro: 9/s}", "    tiers: {by: nosuch, pro: 9/s}", `no attribute "nosuch"`},
 	{"    tiers: {by: plan, pro: 9/s}", "    tiers: {by: plan, pro: 9/minit}", "tiers: pro"},
-	{"    tiers: {by: plan, pro: 9/s}", "    tiers: {pro: 9/s}", "by what?"},
+	{"    tiers: {by: plan, pro: 9/s}", "    tiers: {pro: 9/s}", "there is no by"},
 	{"    tiers: {by: plan, pro: 9/s}", "    tiers: by: plan", "second colon"},
 	{"    cost: {header: X-Cost}", "    cost: {attribute: nosuch}", `no attribute "nosuch"`},
 	{"    cost: {header: X-Cost}", "    cost: {attribute: ip}", "an address is not a number"},
 	{"    cost: {header: X-Cost}", "    cost: many", "cost: is"},
-	{"    missing: skip", "    missing: ignore", "missing: is"},
-	{"    missing: skip", "    colour: blue", `no key "colour"`},
+	{"    on_missing: skip", "    on_missing: ignore", "on_missing: is"},
+	{"    on_missing: skip", "    colour: blue", `no key "colour"`},
 	{"    enforce: 20%", "    enforce: 0%", "enforce: is 0%"},
 	{"    on_failure: closed", "    on_failure: shut", "on_failure: is"},
 	{"    on_failure: closed", "    on_failure: @closed", "cannot begin with @"},
-	{"    on_failure: closed", "\ton_failure: closed", "a tab character"},
-	{"    settle: {header: X-Used}", "    settle: {header: X-Used, json: a.b}", "either header"},
-	{"    settle: {header: X-Used}", "    settle: {hide: perhaps}", "write true or false"},
+	{"    on_failure: closed", "\ton_failure: closed", "indented with a tab"},
+	{"    actual_cost: {header: X-Used}", "    actual_cost: {header: X-Used, json: a.b}", "either header"},
+	{"    actual_cost: {header: X-Used}", "    actual_cost: {strip_header: perhaps}", "write true or false"},
 }
 
 var validSections = []string{
@@ -93,9 +93,9 @@ var validSections = []string{
 
 var sectionPlants = []plant{
 	{"unmatched: allow", "unmatched: pass", "unmatched: is"},
-	{"unmatched: allow", "unmatched: 'allow", "a quote is opened"},
+	{"unmatched: allow", "unmatched: 'allow", "unclosed quote"},
 	{"unmatched: allow", "unmatchd: allow", `did you mean "unmatched"`},
-	{"  user: {header: X-User}", "  user: {header: X User}", "not the name of a header"},
+	{"  user: {header: X-User}", "  user: {header: X User}", "not a header name"},
 	{"  user: {header: X-User}", "  user: {header: X-User", "has no end"},
 	{"  plan: {jwt: plan}", "  plan: nosuch", `no attribute "nosuch"`},
 	{"  plan: {jwt: plan}", "  plan: *jwt", "alias for an anchor"},
@@ -138,8 +138,8 @@ func TestAllErrorsAtOnce(t *testing.T) {
 	}
 }
 
-// dependent reports whether an error would be part of another: a tab makes its line part of the line above, and two rules that
-// are called like a third are each other's namesake only once.
+// dependent reports whether an error would be part of another: a tab makes its line part of the line above, and of two
+// rules with the name of a third only one error is reported.
 func dependent(lines []string, planted map[int]plant, at int, p plant) bool {
 	_, above := planted[at]
 	_, below := planted[at+2]

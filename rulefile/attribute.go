@@ -8,13 +8,13 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// namedKinds are the kinds of references that have a name, with the words that rule files have for them. An attribute
-// cannot be called like that: in a match they stand for something else.
+// namedKinds maps the kinds of references with a name, as written in rule files, to those of package rules. They cannot
+// be names of attributes, because they are keys of a match.
 var namedKinds = map[string]string{
 	"header": "header", "query": "query", "cookie": "cookie", "claim": "claim", "jwt": "claim", "attr": "attr",
 }
 
-// reference is a reference as package rules writes it.
+// reference returns a reference in the form of package rules.
 func reference(text string) string {
 	if name, ok := strings.CutPrefix(text, "jwt:"); ok {
 		return "claim:" + name
@@ -29,13 +29,13 @@ func (f *file) ref(n *strictyaml.Node, what string) (rules.Ref, bool) {
 		return rules.Ref{}, false
 	}
 	if name, secret := strings.CutPrefix(text, "api_key:"); secret {
-		f.Fault(n, "%s: a key of an API is secret: declare it under attributes, as client: {api_key: %s}, "+
+		f.Fault(n, "%s: an API key is secret: declare it under attributes, as in client: {api_key: %s}, "+
 			"and write client here", what, name)
 		return rules.Ref{}, false
 	}
 	if strings.ContainsAny(text, ", ") {
 		words := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
-		f.Fault(n, "%s: %s is one text: write a list, [%s]", what, n, strings.Join(words, ", "))
+		f.Fault(n, "%s: %s is one value: write a list, [%s]", what, n, strings.Join(words, ", "))
 		return rules.Ref{}, false
 	}
 	return rules.Ref{Pos: f.at(n), Name: reference(text)}, true
@@ -45,7 +45,7 @@ func (f *file) ref(n *strictyaml.Node, what string) (rules.Ref, bool) {
 func (f *file) headerName(n *strictyaml.Node, what string) (string, bool) {
 	name, ok := f.String(n, what)
 	if ok && strings.ContainsAny(name, " \t\n:,;/\"{}[]()<>@?=\\") {
-		f.Fault(n, "%s: %s is not the name of a header: write it without a colon or spaces, such as X-User", what, n)
+		f.Fault(n, "%s: %s is not a header name: write one without a colon or spaces, such as X-User", what, n)
 		ok = false
 	}
 	return name, ok
@@ -81,12 +81,12 @@ type attributeDecoder struct {
 	*file
 	what    string
 	attr    rules.Attribute
-	sources int // in the mapping that is being read
+	sources int // in the current mapping
 }
 
 func (d *attributeDecoder) decode(key, n *strictyaml.Node) {
 	if _, taken := namedKinds[key.Text]; taken || key.Text == "api_key" {
-		d.Fault(key, "%s: that is a word for where a value comes from: choose another name", d.what)
+		d.Fault(key, "%s: the name is reserved for a source of attributes: choose another name", d.what)
 	}
 	switch n.Kind {
 	case strictyaml.Sequence:
@@ -97,7 +97,7 @@ func (d *attributeDecoder) decode(key, n *strictyaml.Node) {
 		d.entry(n)
 	}
 	if len(d.attr.Sources) == 0 && d.Count() == 0 && n.Whole() {
-		d.Fault(n, "%s: say where it comes from, such as {header: X-User} or {jwt: sub}", d.what)
+		d.Fault(n, "%s: has no source: write one, such as {header: X-User} or {jwt: sub}", d.what)
 	}
 }
 
@@ -107,25 +107,25 @@ func (d *attributeDecoder) entry(n *strictyaml.Node) {
 	switch n.Kind {
 	case strictyaml.Mapping:
 		if len(n.Fields) == 0 && n.Whole() {
-			d.Fault(n, "%s: say where it comes from, such as {header: X-User} or {jwt: sub}", d.what)
+			d.Fault(n, "%s: has no source: write one, such as {header: X-User} or {jwt: sub}", d.what)
 		}
 		strictyaml.Decode(&d.Decoder, n, d.what, attributeFields, attributeMoved, d)
 		if d.sources > 1 {
-			d.Fault(n, "%s: has %d sources: write a list, of which the first counts that a request has, "+
-				"as [{jwt: sub}, {header: X-User}]", d.what, d.sources)
+			d.Fault(n, "%s: has %d sources: write a list, of which the first present one is used, "+
+				"as in [{jwt: sub}, {header: X-User}]", d.what, d.sources)
 		}
 	case strictyaml.Scalar:
 		d.short(n)
 	default:
-		d.Fault(n, "%s: is %s: say where it comes from, such as {header: X-User} or {jwt: sub}", d.what, n)
+		d.Fault(n, "%s: is %s: write a source, such as {header: X-User} or {jwt: sub}", d.what, n)
 	}
 }
 
-// short reads a reference. The secret kind is known by its word.
+// short reads a reference. api_key: makes it secret.
 func (d *attributeDecoder) short(n *strictyaml.Node) {
 	if name, secret := strings.CutPrefix(n.Text, "api_key:"); secret && name != "" {
 		if strings.ContainsAny(name, ", ") {
-			d.Fault(n, "%s: %s is not the name of a header: write it without a colon or spaces, such as X-User", d.what, strictyaml.Quote(name))
+			d.Fault(n, "%s: %s is not a header name: write one without a colon or spaces, such as X-User", d.what, strictyaml.Quote(name))
 			return
 		}
 		d.attr.Secret = true
@@ -175,8 +175,8 @@ var attributeFields = strictyaml.Fields[attributeDecoder]{
 			d.attr.Secret = true
 		}
 	},
-	"lower": func(d *attributeDecoder, n *strictyaml.Node) {
-		if lower, _ := d.Bool(n, d.what+": lower"); lower {
+	"lowercase": func(d *attributeDecoder, n *strictyaml.Node) {
+		if lower, _ := d.Bool(n, d.what+": lowercase"); lower {
 			d.attr.Lowercase = true
 		}
 	},
@@ -191,15 +191,15 @@ func attributeSource(word string) func(*attributeDecoder, *strictyaml.Node) {
 }
 
 var attributeMoved = map[string]string{
-	"ip":     "every request has that already: refer to ip directly",
-	"path":   "every request has that already: refer to path:NAME for a {NAME} in the rule's path",
-	"method": "every request has that already: refer to method directly",
-	"host":   "every request has that already: refer to host directly",
-	"from":   "name the source itself, such as {header: X-User} or {jwt: sub}",
-	"source": "name the source itself, such as {header: X-User} or {jwt: sub}",
+	"ip":     "ip is built in: refer to ip directly",
+	"path":   "path is built in: refer to path:NAME for a {NAME} in the rule's path",
+	"method": "method is built in: refer to method directly",
+	"host":   "host is built in: refer to host directly",
+	"from":   "write the source as the key, such as {header: X-User} or {jwt: sub}",
+	"source": "write the source as the key, such as {header: X-User} or {jwt: sub}",
 }
 
-// list are values that several conditions share.
+// list is a list of values that several conditions share.
 type list struct {
 	at     rules.Position
 	values []string
@@ -219,7 +219,7 @@ func (f *file) listSection(n *strictyaml.Node) {
 		what := "list " + strictyaml.Quote(field.Key.Text)
 		l := &list{at: f.at(field.Key)}
 		if first := f.lists[field.Key.Text]; first != nil {
-			f.Fault(field.Key, "%s: there is one at %v already: rename one", what, first.at)
+			f.Fault(field.Key, "%s: already declared at %v: rename one", what, first.at)
 			continue
 		}
 		f.lists[field.Key.Text] = l
@@ -236,7 +236,7 @@ func (f *file) listSection(n *strictyaml.Node) {
 	}
 }
 
-// listValues are the values of a list that a condition names.
+// listValues returns the values of a list that a condition names.
 func (f *file) listValues(n *strictyaml.Node, what string) []string {
 	name, ok := f.String(n, what)
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// Whoever has the same mistake very often is told a thousand times, not more, and soon: what there is to suggest from
-// is bounded too.
+// A mistake that occurs very often is reported at most 1000 times, and quickly: the search for suggestions is bounded
+// too.
 func TestManyFaults(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("attributes:\n")
@@ -33,7 +33,7 @@ func TestManyFaults(t *testing.T) {
 	}
 	checkFaults(t, "many", err)
 	lines := strings.Split(err.Error(), "\n")
-	if len(lines) != 1001 || !strings.Contains(lines[1000], "more faults") {
+	if len(lines) != 1001 || !strings.Contains(lines[1000], "more errors follow") {
 		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
 	}
 	if used := after.TotalAlloc - before.TotalAlloc; used > 512<<20 {
@@ -57,7 +57,7 @@ func TestManyUnknownKeys(t *testing.T) {
 	}
 }
 
-// A bomb of aliases is refused before anything is made of it.
+// A file that grows by aliases of aliases is rejected before it is expanded.
 func TestBomb(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("lists:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
@@ -80,7 +80,7 @@ func TestTooManySources(t *testing.T) {
 	files := make([]rulefile.File, rulefile.MaxFiles+1)
 	files[rulefile.MaxFiles].Name = "last.yaml"
 	_, err := rulefile.Parse(rulefile.Options{}, files...)
-	if err == nil || !strings.Contains(err.Error(), "last.yaml: there are 1001 files, at most 1000 are read") {
+	if err == nil || !strings.Contains(err.Error(), "last.yaml: 1001 files: at most 1000 are read") {
 		t.Errorf("got %v", err)
 	}
 	_, err = rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "a.yaml", Data: make([]byte, 1<<20+1)})

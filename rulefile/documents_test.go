@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// The number of documents in a file, and of those in all files, is bounded.
+// The number of documents in a file, and in all files, is bounded.
 func TestManyDocuments(t *testing.T) {
 	const perFile = 1000
 	full := strings.Repeat("---\n", perFile)
@@ -20,7 +20,7 @@ func TestManyDocuments(t *testing.T) {
 		files []rulefile.File
 		want  string
 	}{
-		{append(files[:len(files):len(files)], rulefile.File{Name: "more.yaml", Data: []byte("rules: []\n")}), "more.yaml: with this file there are more than 10000 documents in all"},
+		{append(files[:len(files):len(files)], rulefile.File{Name: "more.yaml", Data: []byte("rules: []\n")}), "more.yaml: more than 10000 documents in total"},
 		{[]rulefile.File{{Name: "one.yaml", Data: []byte(full + "---\nrules: []\n")}}, "one.yaml:1:1: the file has 1001 documents, at most 1000 are read"},
 	} {
 		_, err := rulefile.LoadFiles(rulefile.Options{}, test.files...)

@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// emptied is what is left of a rule file when it was cut short before its first rule.
+// emptied contains rule files that were truncated before their first rule.
 var emptied = map[string]string{
 	"0 bytes": "", "white space": " \n\n", "a comment": "# rules\n", "null": "null\n", "a tilde": "~\n", "a marker": "---\n",
 	"a byte order mark": "\ufeff", "no list": "rules:\n", "a version": "version: 1\n", "declarations": "attributes: {user: header:X-User}\n",
@@ -18,8 +18,8 @@ var emptied = map[string]string{
 	"a domain": "domain: d\n", "a domain without a list": "domain: d\ndescriptors:\n",
 }
 
-// TestEmptied is for a file that limits nothing: it never replaces one that does, nor is it enough to start with, unless it
-// says so.
+// TestEmptied checks that a file without limits never replaces one with limits, and is not enough to start with, unless
+// it contains rules: [].
 func TestEmptied(t *testing.T) {
 	for name, text := range emptied {
 		for start, rules := range map[string]string{
@@ -48,14 +48,14 @@ func TestEmptied(t *testing.T) {
 				}
 				write(t, file, none)
 				if err := w.Reload(); err != nil || w.Set() == set {
-					t.Errorf("a file that says that there are none: %v", err)
+					t.Errorf("a file with rules: []: %v", err)
 				}
 			})
 		}
 	}
 }
 
-// A file without rules that does something else is sound.
+// A file without rules that has another effect is valid.
 func TestNotEmptied(t *testing.T) {
 	for _, text := range []string{
 		"deny: [{ip: 10.0.0.0/8}]\n", "allow: [{ip: 10.0.0.0/8}]\n", "unmatched: deny\n", "deny: [{ip: 10.0.0.0/8}]\nallow: []\n",
@@ -68,7 +68,7 @@ func TestNotEmptied(t *testing.T) {
 	}
 }
 
-// TestEmptiedAmongOthers is for a directory: the rules of one emptied file do not vanish because others have some.
+// TestEmptiedAmongOthers checks a directory: one emptied file is an error, even if other files have rules.
 func TestEmptiedAmongOthers(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), "rules: [{name: a, limit: 1/s}]\n")
@@ -88,7 +88,7 @@ func TestEmptiedAmongOthers(t *testing.T) {
 		}
 	}
 	if err := w.Reload(); err == nil || w.Set() != set {
-		t.Errorf("both are gone: %v", err)
+		t.Errorf("both are empty: %v", err)
 	}
 }
 

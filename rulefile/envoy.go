@@ -11,10 +11,10 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Messages that Envoy's service has too begin with its words, so that who knows one knows the other.
+// Messages begin with the text of Envoy's service if it has the same error, so that users recognize them.
 
-// envoyKeys are the keys that Envoy's service knows. It takes each of them anywhere, and ignores them where they mean
-// nothing; so do we, because its files are to be read as they are.
+// envoyKeys are the keys of Envoy's service. It accepts each of them anywhere and ignores misplaced ones. So does this
+// package, because Envoy's files must work unchanged.
 var envoyKeys = []string{
 	"domain", "key", "value", "descriptors", "rate_limit", "unit", "requests_per_unit", "unlimited", "shadow_mode",
 	"quota_mode", "name", "replaces", "detailed_metric", "value_to_metric", "share_threshold", "metadata",
@@ -23,7 +23,7 @@ var envoyKeys = []string{
 // ownKeys are Sluice's keys inside rate_limit.
 var ownKeys = []string{"algorithm", "burst", "window", "unit_multiplier", "on_failure", "accuracy", "charge"}
 
-// envoyFault is a fault of the YAML in the words of Envoy's service.
+// envoyFault returns the message of a YAML error with the text of Envoy's service.
 func envoyFault(f strictyaml.Fault) string {
 	if f.Reason == strictyaml.KeyType {
 		return "config error, key is not of type string: " + f.Key + ": quote it, or write a word"
@@ -50,7 +50,7 @@ func (f *file) domain() {
 		f.saysNone = f.saysNone || list.Kind == strictyaml.Sequence && len(list.Items) == 0
 		domain.Descriptors = f.descriptors(list)
 	}
-	f.flush("") // what is left of the domain is compiled to find more faults
+	f.flush("") // the rest of the domain is compiled to find more errors
 	if domain.Name == "" {
 		return
 	}
@@ -62,10 +62,10 @@ func (f *file) domain() {
 	if !exists {
 		f.domains[domain.Name] = len(f.cfg.Domains)
 	}
-	f.cfg.Domains = append(f.cfg.Domains, domain) // one that exists is reported when the rules are compiled
+	f.cfg.Domains = append(f.cfg.Domains, domain) // a duplicate domain is reported when the rules are compiled
 }
 
-// checkKeys reports keys and values that Envoy's format does not have, wherever they are.
+// checkKeys reports keys and values that Envoy's format does not have, at any depth.
 func (f *file) checkKeys(n *strictyaml.Node, in string) {
 	for _, field := range n.Fields {
 		key := field.Key.Text
@@ -89,7 +89,7 @@ func (f *file) checkKeys(n *strictyaml.Node, in string) {
 				f.checkKeys(item, key)
 			}
 		case v.Type == strictyaml.Float:
-			f.Fault(v, "error checking config: %s: %s is not a whole number; if it is a text, quote it", key, v.Text)
+			f.Fault(v, "error checking config: %s: %s is not a whole number: write one, or quote a text", key, v.Text)
 		}
 	}
 }
@@ -98,10 +98,10 @@ func (f *file) unknownEnvoyKey(key *strictyaml.Node, own bool) {
 	best := suggest.Closest(key.Text, envoyKeys)
 	switch {
 	case own:
-		f.Fault(key, "config error, unknown key '%s': it belongs inside rate_limit", key.Text)
+		f.Fault(key, "config error, unknown key '%s': move it into rate_limit", key.Text)
 	case slices.Contains(fileFields.Keys(), key.Text):
 		f.Fault(key, "config error, unknown key '%s': a file with a domain is in Envoy's format: "+
-			"write this to a file of its own", key.Text)
+			"move this to another file", key.Text)
 	case best != "":
 		f.Fault(key, "config error, unknown key '%s': did you mean '%s'?", key.Text, best)
 	default:
@@ -109,7 +109,7 @@ func (f *file) unknownEnvoyKey(key *strictyaml.Node, own bool) {
 	}
 }
 
-// envoyValue shows an entry of a list in a message.
+// envoyValue returns an entry of a list for a message.
 func envoyValue(n *strictyaml.Node) string {
 	if n.Kind != strictyaml.Scalar {
 		return n.String()
@@ -123,13 +123,13 @@ func envoyValue(n *strictyaml.Node) string {
 type descriptorDecoder struct {
 	*file
 	rule    rules.DescriptorRule
-	partial bool // a part of it could not be read, which was reported
+	partial bool // a part of it could not be read, which is already reported
 }
 
 var descriptorFields = strictyaml.Fields[descriptorDecoder]{
 	"key":         func(d *descriptorDecoder, n *strictyaml.Node) { d.rule.Key = d.text(n, "key") },
 	"value":       func(d *descriptorDecoder, n *strictyaml.Node) { d.rule.Value = d.text(n, "value") },
-	"descriptors": nil, // read behind the others
+	"descriptors": nil, // read after the others
 	"rate_limit":  (*descriptorDecoder).rateLimit,
 	"metadata":    (*descriptorDecoder).metadata,
 	"shadow_mode": func(d *descriptorDecoder, n *strictyaml.Node) { d.rule.Shadow = d.flag(n, "shadow_mode") },
@@ -145,11 +145,11 @@ var descriptorFields = strictyaml.Fields[descriptorDecoder]{
 	},
 }
 
-// descriptors reads a list of descriptors. What is no mapping, and unknown keys, checkKeys has reported.
+// descriptors reads a list of descriptors. checkKeys has reported entries that are not mappings and unknown keys.
 func (f *file) descriptors(n *strictyaml.Node) []rules.DescriptorRule {
 	if n.Kind != strictyaml.Sequence {
 		if n.Kind != strictyaml.Null {
-			f.Fault(n, "error loading config file: descriptors: is %s: write a list, each entry after a - and a space", n)
+			f.Fault(n, "error loading config file: descriptors: is %s: write a list, one \"- entry\" per line", n)
 		}
 		return nil
 	}
@@ -169,24 +169,24 @@ func (f *file) descriptors(n *strictyaml.Node) []rules.DescriptorRule {
 			}
 		}
 		if f.Count() > before || d.partial {
-			// Only its place counts now: further faults would follow from those that were reported.
+			// Only the position matters now: further errors would be consequences of the reported ones.
 			d.rule = rules.DescriptorRule{Pos: d.rule.Pos, Key: d.rule.Key, Value: d.rule.Value}
 		}
 		if below != nil {
 			d.rule.Descriptors = f.descriptors(below)
 		}
 		if n := item.Field("key"); n != nil && n.Kind != strictyaml.Scalar && n.Kind != strictyaml.Null || loses(item, "key") || loses(item, "value") {
-			continue // it is not known which descriptor it is
+			continue // the descriptor is unknown
 		}
 		all = append(all, d.rule)
 	}
 	return all
 }
 
-// loses reports whether a mapping has no value for a key and may have had one that is at fault.
+// loses reports whether a mapping has no value for key, and may have had one with an error.
 func loses(n *strictyaml.Node, key string) bool { return n.Field(key) == nil && n.MayLose(key) }
 
-// text reads a text; numbers and booleans are taken as they are written, and nothing is the empty text.
+// text reads a text; numbers and booleans are read as written, and null is the empty text.
 func (d *descriptorDecoder) text(n *strictyaml.Node, what string) string {
 	if n.Kind == strictyaml.Mapping || n.Kind == strictyaml.Sequence {
 		d.Fault(n, "error loading config file: %s: is %s: write a text", what, n)
@@ -194,7 +194,7 @@ func (d *descriptorDecoder) text(n *strictyaml.Node, what string) string {
 	return n.Text
 }
 
-// flag reads a boolean in all the spellings that YAML 1.1 has, because Envoy's service takes them.
+// flag reports whether a boolean is true, in all spellings of YAML 1.1, because Envoy's service accepts them.
 func (d *descriptorDecoder) flag(n *strictyaml.Node, what string) bool {
 	if n.Kind == strictyaml.Null {
 		return false
@@ -206,7 +206,7 @@ func (d *descriptorDecoder) flag(n *strictyaml.Node, what string) bool {
 	return false
 }
 
-// boolean reads a boolean in all the spellings that YAML 1.1 has.
+// boolean reads a boolean in all spellings of YAML 1.1.
 func boolean(n *strictyaml.Node) (value, ok bool) {
 	if n.Kind == strictyaml.Scalar && !n.Quoted {
 		switch n.Text {
@@ -219,14 +219,14 @@ func boolean(n *strictyaml.Node) (value, ok bool) {
 	return false, false
 }
 
-// metadata keeps a mapping as it is, with the booleans of YAML 1.1, which Envoy's service reads.
+// metadata keeps a mapping unchanged, with the booleans of YAML 1.1, which Envoy's service reads.
 func (d *descriptorDecoder) metadata(n *strictyaml.Node) {
 	switch n.Kind {
 	case strictyaml.Null:
 	case strictyaml.Mapping:
 		d.rule.Metadata, _ = d.goValue(n).(map[string]any)
 	default:
-		d.Fault(n, "error parsing metadata: it is %s: write a mapping, key: value", n)
+		d.Fault(n, "error parsing metadata: is %s: write a mapping, key: value", n)
 	}
 }
 
@@ -261,13 +261,13 @@ func (f *file) goValue(n *strictyaml.Node) any {
 	}
 	x, err := strconv.ParseFloat(strings.ReplaceAll(n.Text, "_", ""), 64)
 	if err != nil || math.IsInf(x, 0) || math.IsNaN(x) {
-		f.Fault(n, "error parsing metadata: %s is no number that an answer can hold: quote it", n.Text)
+		f.Fault(n, "error parsing metadata: %s is not a number that a response can contain: quote it", n.Text)
 		return nil
 	}
 	return x
 }
 
-// wholeNumber reads a whole number in all the spellings that YAML 1.1 has.
+// wholeNumber reads a whole number in all spellings of YAML 1.1.
 func wholeNumber(n *strictyaml.Node) (int64, bool) {
 	i, err := strconv.ParseInt(strings.ReplaceAll(n.Text, "_", ""), 0, 64)
 	return i, err == nil && n.Kind == strictyaml.Scalar && n.Type == strictyaml.Int

@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// envoyUnits are the lengths of Envoy's units. Its months and years are no calendar's.
+// envoyUnits maps Envoy's units to their lengths. Its months and years do not follow the calendar.
 var envoyUnits = map[string]time.Duration{
 	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour,
 	"month": 30 * 24 * time.Hour, "year": 365 * 24 * time.Hour,
@@ -26,7 +26,7 @@ type rateLimitDecoder struct {
 	unit, window *strictyaml.Node
 	multiplier   int64
 	unlimited    bool
-	uncertain    bool // unlimited has an error, so that a unit need not be missing
+	uncertain    bool // unlimited has an error, so that the unit may be missing
 }
 
 var rateLimitFields = strictyaml.Fields[rateLimitDecoder]{
@@ -86,7 +86,7 @@ func (d *descriptorDecoder) rateLimit(n *strictyaml.Node) {
 	}
 }
 
-// rateLimits reads a list. The first name that one of them has is the name of all of them towards others.
+// rateLimits reads a list. The first name in the list is the name of all of its limits for replaces.
 func (d *descriptorDecoder) rateLimits(n *strictyaml.Node) {
 	for _, item := range n.Items {
 		if item.Kind != strictyaml.Mapping {
@@ -94,7 +94,7 @@ func (d *descriptorDecoder) rateLimits(n *strictyaml.Node) {
 		}
 		l := d.oneRateLimit(item)
 		if l.unlimited {
-			d.Fault(item, "a rate_limit that is unlimited stands alone, not in a list")
+			d.Fault(item, "an unlimited rate_limit cannot be in a list: write it alone")
 		}
 		if d.rule.Name == "" {
 			d.rule.Name = l.limit.Name
@@ -127,7 +127,7 @@ func (d *descriptorDecoder) oneRateLimit(n *strictyaml.Node) *rateLimitDecoder {
 }
 
 func (d *rateLimitDecoder) requestsPerUnit(n *strictyaml.Node) {
-	if n.Kind == strictyaml.Null || n.Type == strictyaml.Float { // nothing is 0; a float was reported
+	if n.Kind == strictyaml.Null || n.Type == strictyaml.Float { // null is 0; a float is already reported
 		return
 	}
 	count, ok := wholeNumber(n)
@@ -139,7 +139,7 @@ func (d *rateLimitDecoder) requestsPerUnit(n *strictyaml.Node) {
 	d.limit.Limit.Count = count
 }
 
-// readWindow finds out how long the limit is for.
+// readWindow determines the length of the window.
 func (d *rateLimitDecoder) readWindow(n *strictyaml.Node) {
 	if d.uncertain && d.unit == nil && d.window == nil {
 		return
@@ -159,9 +159,9 @@ func (d *rateLimitDecoder) readWindow(n *strictyaml.Node) {
 		d.Fault(at, "should not specify rate limit unit when unlimited")
 	case d.unlimited:
 	case d.window != nil && d.unit != nil:
-		d.Fault(d.window, "window: stands in place of unit: remove one of the two")
+		d.Fault(d.window, "window and unit cannot be combined: remove one")
 	case d.window != nil && d.multiplier != 1:
-		d.Fault(d.window, "window: is not multiplied: write all of it, or use unit with unit_multiplier")
+		d.Fault(d.window, "window and unit_multiplier cannot be combined: write the whole window, or use unit")
 	case d.window != nil:
 		d.limit.Limit.Window, _ = d.Duration(d.window, "window")
 	case !valid && best != "":
@@ -191,7 +191,7 @@ func (d *rateLimitDecoder) replaces(n *strictyaml.Node) {
 		}
 		d.partial = d.partial || !item.Whole()
 		if item.Kind == strictyaml.Mapping && len(d.rule.Replaces) == before {
-			d.rule.Replaces = append(d.rule.Replaces, "") // an error of its own
+			d.rule.Replaces = append(d.rule.Replaces, "") // reported separately
 		}
 	}
 }

@@ -81,7 +81,7 @@ func ExampleKeys() {
 	// Output: [status] [ignore_case]
 }
 
-// Rules that are no files: of a database, say, or embedded in the program.
+// Rules that are not in files, but in a database or embedded in the program.
 func ExampleLoadFiles() {
 	loaded, err := rulefile.LoadFiles(rulefile.Options{}, rulefile.File{Name: "embedded.yaml", Data: []byte(`
 rules:

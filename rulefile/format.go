@@ -13,17 +13,17 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Format gives a rule file, or a file of tests, the one layout that all files share, as gofmt does for Go: two spaces
-// for each level, lists indented below their key, one blank line between sections and between rules of several lines.
+// Format brings a rule file or a test file into the standard layout, like gofmt for Go: two spaces for each level,
+// lists indented below their key, one blank line between sections and between rules of several lines.
 //
-// It changes spaces and line breaks only. Comments, quotes, the order of keys and the style of lists and mappings stay
-// as they are, but for flow collections of several lines: they are written on one line if it is no longer than 100
-// columns and no comment is among them, and otherwise an entry a line. Single blank lines stay too.
+// It changes only spaces and line breaks. Comments, quotes, the order of keys and the style of lists and mappings stay
+// as they are, except for flow collections of several lines: they are written on one line if it has at most 100 columns
+// and no comment is among them, and otherwise one entry per line. Single blank lines stay too.
 //
-// Documents that are separated by three dashes are formatted each for itself.
+// Documents separated by three dashes are formatted separately.
 //
-// What it wrote is read again and compared with the source. If a value or a comment is not where it was, which would be
-// a bug, it returns an error and no text, so that the file can be left alone. Name is what errors call the file.
+// The result is read again and compared with the source. If a value or a comment has changed, which would be a bug,
+// Format returns an error and no text. name is the name of the file in errors.
 func Format(name string, src []byte) ([]byte, error) {
 	documents := strictyaml.ParseAll(src)
 	var faults []error
@@ -41,7 +41,7 @@ func Format(name string, src []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if i > 0 || len(documents) > 1 && d.Root.Kind == strictyaml.Null { // comments alone would belong to the next
+		if i > 0 || len(documents) > 1 && d.Root.Kind == strictyaml.Null { // comments alone would belong to the next document
 			out = append(out, "---\n"...)
 		}
 		out = append(out, text...)
@@ -69,14 +69,14 @@ func formatDocument(name string, d strictyaml.Document) ([]byte, error) {
 }
 
 func unformattable(name string) error {
-	return &rules.Error{Pos: rules.Position{File: name}, Msg: "cannot be formatted without changing what it says: " +
-		"write long or unusual YAML in a plainer way"}
+	return &rules.Error{Pos: rules.Position{File: name}, Msg: "cannot be formatted without changing its meaning: " +
+		"write long or unusual YAML more simply"}
 }
 
-// maxFlowWidth is how wide a line may become when a flow collection of several lines is joined.
+// maxFlowWidth is the maximum width of a line when a flow collection of several lines is joined.
 const maxFlowWidth = 100
 
-// layout is a file as people see it: its lines, and where values and comments stand in them.
+// layout is a file as text: its lines, and the places of values and comments.
 type layout struct {
 	name     string
 	first    int // line of the file, counted from 0
@@ -84,13 +84,13 @@ type layout struct {
 	root     *yaml.Node // nil: there is no value in the file
 	tokens   []token
 	comments []comment
-	flows    map[*yaml.Node]place // where flow collections end
+	flows    map[*yaml.Node]place // ends of flow collections
 
-	last       place // that was asked for
+	last       place // result of the last call of place
 	lastColumn int
 }
 
-// place is a place in the text: a line and a byte of it, both counted from 0.
+// place is a place in the text: a line and a byte offset, both counted from 0.
 type place struct{ line, at int }
 
 func (p place) before(q place) bool { return p.line < q.line || p.line == q.line && p.at < q.at }
@@ -99,15 +99,15 @@ func (p place) before(q place) bool { return p.line < q.line || p.line == q.line
 type token struct {
 	place
 	node   *yaml.Node
-	blocks []int // the columns of the block collections that it is in
-	opens  bool  // it comes first in a collection, below the collection's key
-	lead   int   // where the entry of a list that it begins has its dash; else where it stands itself
-	end    int   // the byte behind it, if it ends on its line and that is known; else 0
+	blocks []int // columns of the enclosing block collections
+	opens  bool  // it is the first value of a collection, below the collection's key
+	lead   int   // column of the dash if it begins a list entry; else its own column
+	end    int   // offset of its end if it ends on its line and that is known; else 0
 	body   body  // of a block scalar
 }
 
-// body is where the text of a block scalar stands.
-type body struct{ from, to, indent int } // lines, to excluded
+// body is the place of the text of a block scalar.
+type body struct{ from, to, indent int } // lines; to is excluded
 
 // readLayout reads a document of a file and finds its values and comments.
 func readLayout(name string, src []byte, first int) (*layout, error) {
@@ -115,10 +115,10 @@ func readLayout(name string, src []byte, first int) (*layout, error) {
 	l := &layout{name: name, first: first, lines: strings.Split(text, "\n"), flows: make(map[*yaml.Node]place)}
 	var err error
 	if l.root, err = parseTree(text); err != nil {
-		return nil, l.refuse(0, "%v", err)
+		return nil, l.reject(0, "%v", err)
 	}
 	if l.root != nil && l.root.Kind != yaml.MappingNode {
-		return nil, l.refuse(l.root.Line-1, "the file is not a mapping: write keys such as rules: and their values")
+		return nil, l.reject(l.root.Line-1, "the file is not a mapping: write keys such as rules: and their values")
 	}
 	if l.root != nil {
 		l.collect(l.root, nil, true, -1)
@@ -141,7 +141,7 @@ func parseTree(text string) (*yaml.Node, error) {
 	return document.Content[0], nil
 }
 
-// isNothing tells whether a value is not written at all, as in "key:".
+// isNothing reports whether a value is not written, as in "key:".
 func isNothing(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 && n.Anchor == ""
 }
@@ -152,7 +152,7 @@ func isCollection(n *yaml.Node) bool {
 	return n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode
 }
 
-// collect lists the tokens of a value in the order of the text. Lead is the column of the dash before it, or -1.
+// collect adds the tokens of a value in the order of the text. lead is the column of the dash before it, or -1.
 func (l *layout) collect(n *yaml.Node, blocks []int, opens bool, lead int) {
 	if isNothing(n) {
 		return
@@ -169,9 +169,9 @@ func (l *layout) collect(n *yaml.Node, blocks []int, opens bool, lead int) {
 	if !isFlow(n) {
 		column := at.at
 		if n.Kind == yaml.MappingNode {
-			column = l.place(n.Content[0]).at // an anchor may stand before it on another line
+			column = l.place(n.Content[0]).at // an anchor may be before it on another line
 		}
-		if n.Anchor != "" { // the library writes it on a line of its own
+		if n.Anchor != "" { // the library writes it on a separate line
 			l.tokens = append(l.tokens, t)
 			opens, lead = true, -1
 		}
@@ -192,10 +192,11 @@ func (l *layout) collect(n *yaml.Node, blocks []int, opens bool, lead int) {
 	}
 }
 
-// place turns a position of the library, which counts characters, into one in the text.
+// place converts a position of the library, which counts characters, to one in the text.
 func (l *layout) place(n *yaml.Node) place {
 	line := l.lines[n.Line-1]
-	// Values are asked for in order, so that it goes on from the last: a line may hold very many.
+	// place is called in the order of the text, so that it continues from the last result: a line may contain very many
+	// values.
 	at, column := 0, 1
 	if l.lastColumn > 0 && l.lastColumn <= n.Column && l.last.line == n.Line-1 {
 		at, column = l.last.at, l.lastColumn
@@ -208,7 +209,7 @@ func (l *layout) place(n *yaml.Node) place {
 	return l.last
 }
 
-// sameAs compares what two layouts of a file say: their values, and what their comments are.
+// sameAs reports whether two layouts of a file have the same values and comments.
 func (l *layout) sameAs(other *layout) bool {
 	if len(l.comments) != len(other.comments) || !sameTree(l.root, other.root) {
 		return false
@@ -229,7 +230,7 @@ func sameTree(a, b *yaml.Node) bool {
 		slices.EqualFunc(a.Content, b.Content, sameTree)
 }
 
-// encode has the library write the tree, which it does well as long as there are no comments.
+// encode writes the tree with the library, which is reliable as long as there are no comments.
 func encode(root *yaml.Node) (string, error) {
 	if root == nil {
 		return "", nil

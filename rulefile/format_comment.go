@@ -10,20 +10,20 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// The library attaches comments to values and moves or loses some when it writes them. So they are kept apart: found in
-// the text, and put back into what the library wrote without them.
+// The library attaches comments to values and moves or loses some when writing. So this package handles them: it finds
+// them in the text and inserts them into the library's output without comments.
 
 // comment is a comment of a file.
 type comment struct {
 	place
-	text     string // from the # on, without spaces at the end
-	gap      int    // how many spaces are before it
-	next     int    // the number of the token that follows
-	trailing bool   // it stands behind a value, on the same line
-	dashed   bool   // it stands behind a lone dash, and so is about what follows
+	text     string // starting with #, without trailing spaces
+	gap      int    // number of spaces before it
+	next     int    // index of the token that follows
+	trailing bool   // it follows a value on the same line
+	dashed   bool   // it follows a lone dash, and so belongs to the next token
 }
 
-func (l *layout) refuse(line int, format string, args ...any) error {
+func (l *layout) reject(line int, format string, args ...any) error {
 	return &rules.Error{Pos: rules.Position{File: l.name, Line: l.first + line + 1, Column: 1}, Msg: fmt.Sprintf(format, args...)}
 }
 
@@ -32,14 +32,14 @@ type scanner struct {
 	*layout
 	place
 	next   int     // token
-	opened []place // flow collections that the place is in
+	opened []place // flow collections around the current place
 	ends   map[place]place
 }
 
 // scan finds the comments, the ends of flow collections and the bodies of block scalars.
 func (l *layout) scan() error {
 	s := &scanner{layout: l, ends: make(map[place]place)}
-	starts := make(map[place]bool) // of flow collections that are not inside others
+	starts := make(map[place]bool) // starts of flow collections that are not inside others
 	l.flowStarts(l.root, starts)
 	for s.line < len(l.lines) {
 		line := l.lines[s.line]
@@ -49,7 +49,7 @@ func (l *layout) scan() error {
 		}
 		if s.next < len(l.tokens) && !s.before(l.tokens[s.next].place) {
 			if s.next++; !s.skip(&l.tokens[s.next-1]) {
-				return l.refuse(s.line, "the end of a text is not found: write it in a plainer way")
+				return l.reject(s.line, "the end of a text was not found: write it more simply")
 			}
 			continue
 		}
@@ -66,12 +66,12 @@ func (l *layout) scan() error {
 		s.at++
 	}
 	if s.next < len(l.tokens) || len(s.opened) > 0 {
-		return l.refuse(0, "a value is not found where it should be: write it in a plainer way")
+		return l.reject(0, "a value was not found at its position: write it more simply")
 	}
 	return s.flowEnds(l.root)
 }
 
-// flowStarts lists where flow collections begin.
+// flowStarts adds the starts of flow collections.
 func (l *layout) flowStarts(n *yaml.Node, starts map[place]bool) {
 	if n == nil {
 		return
@@ -85,7 +85,7 @@ func (l *layout) flowStarts(n *yaml.Node, starts map[place]bool) {
 	}
 }
 
-// bracket is where the bracket of a flow collection is. An anchor may stand before it.
+// bracket returns the place of the opening bracket of a flow collection. An anchor may precede it.
 func (l *layout) bracket(n *yaml.Node) place {
 	p := l.place(n)
 	for ; p.line < len(l.lines); p = (place{p.line + 1, 0}) {
@@ -103,7 +103,7 @@ func (s *scanner) flowEnds(n *yaml.Node) error {
 	if isCollection(n) && isFlow(n) {
 		end, ok := s.ends[s.bracket(n)]
 		if !ok {
-			return s.refuse(n.Line-1, "the end of a list or mapping is not found: write it in a plainer way")
+			return s.reject(n.Line-1, "the end of a list or mapping was not found: write it more simply")
 		}
 		s.flows[n] = end
 	}
@@ -115,7 +115,7 @@ func (s *scanner) flowEnds(n *yaml.Node) error {
 	return nil
 }
 
-// beginsComment tells whether the # at hand begins a comment: behind a space, or behind what ends a value.
+// beginsComment reports whether the current # begins a comment: after a space, or after the end of a value.
 func (s *scanner) beginsComment(line string) bool {
 	if s.at == 0 || strings.IndexByte(" \t", line[s.at-1]) >= 0 {
 		return true
@@ -133,11 +133,11 @@ func (s *scanner) comment(line string) {
 	s.place = place{s.line + 1, 0}
 }
 
-// skip moves behind a token, or where comments cannot be mistaken any more.
+// skip moves past a token, or to a place where comments are unambiguous. It reports whether the token's end was found.
 func (s *scanner) skip(t *token) bool {
 	switch style := t.node.Style; {
 	case isCollection(t.node):
-		return true // an anchor, or empty brackets that are yet to be seen
+		return true // an anchor, or empty brackets that come next
 	case style&yaml.DoubleQuotedStyle != 0:
 		return s.skipQuoted(t, '"')
 	case style&yaml.SingleQuotedStyle != 0:
@@ -148,7 +148,7 @@ func (s *scanner) skip(t *token) bool {
 	if strings.HasPrefix(s.lines[s.line][s.at:], t.node.Value) { // else it has an anchor, or several lines
 		t.end = s.at + len(t.node.Value)
 	}
-	s.at++ // no # in a plain text comes behind a space
+	s.at++ // in plain text no # follows a space
 	return true
 }
 
@@ -178,7 +178,8 @@ func (s *scanner) skipQuoted(t *token, quote byte) bool {
 	return false
 }
 
-// skipBlock notes where the text of a block scalar is. What is behind its | or > may be a comment.
+// skipBlock records the place of the text of a block scalar, and reports whether it was found. A comment may follow its
+// | or >.
 func (s *scanner) skipBlock(t *token) bool {
 	header := s.lines[s.line]
 	i := strings.IndexAny(header[s.at:], "|>")
@@ -219,7 +220,7 @@ func (s *scanner) skipBlock(t *token) bool {
 	return true
 }
 
-// column is how far the block that the token is in is indented.
+// column returns the indentation of the token's block.
 func (t *token) column() int {
 	if len(t.blocks) == 0 {
 		return -1
@@ -227,8 +228,8 @@ func (t *token) column() int {
 	return t.blocks[len(t.blocks)-1]
 }
 
-// checkScan asks the library whether what was taken for comments is what it takes for comments: without them the file
-// has the same values and no comments.
+// checkScan checks with the library that the found comments are comments: without them the file has the same values and
+// no comments.
 func (l *layout) checkScan() error {
 	lines := append([]string(nil), l.lines...)
 	for i := len(l.comments) - 1; i >= 0; i-- {
@@ -237,10 +238,10 @@ func (l *layout) checkScan() error {
 	}
 	bare, err := parseTree(strings.Join(lines, "\n"))
 	if err == nil && (!sameTree(l.root, bare) || hasComments(bare)) {
-		err = errors.New("a comment stands where it can be taken for text: write it on a line of its own")
+		err = errors.New("a comment can be read as text: move it to a separate line")
 	}
 	if err != nil {
-		return l.refuse(0, "%v", err)
+		return l.reject(0, "%v", err)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// What Format accepts it lays out once and for all, and says the same as before.
+// Formatting an accepted file again changes nothing, and the meaning stays the same.
 func FuzzFormat(f *testing.F) {
 	for _, seed := range formatSeeds(f) {
 		f.Add(seed)

@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// sloppy writes random files in random layouts. Every value has a number, and so has every comment: that of the value
-// it is above or behind.
+// sloppy writes random files in random layouts. Every value has a number, and every comment has that of its value,
+// which is below or before it.
 type sloppy struct {
 	r        *rand.Rand
 	b        strings.Builder
@@ -21,7 +21,7 @@ type sloppy struct {
 
 func (s *sloppy) number() int { s.n++; return s.n }
 
-// before writes blank lines and comments above the line that will have the next number.
+// before writes blank lines and comments above the line with the next number.
 func (s *sloppy) before(indent int) {
 	for range s.r.IntN(3) {
 		if s.r.IntN(3) > 0 {
@@ -33,7 +33,7 @@ func (s *sloppy) before(indent int) {
 	}
 }
 
-// end ends a line with a comment or without.
+// end ends a line with or without a comment.
 func (s *sloppy) end() {
 	if s.r.IntN(3) == 0 {
 		s.comments++
@@ -136,7 +136,7 @@ func (s *sloppy) flow(depth int) {
 	s.b.WriteString(end)
 }
 
-// Files that people could write are formatted, whatever they look like, and every comment stays with its value.
+// Any file that a person could write is formatted, and every comment stays with its value.
 func TestFormatSloppy(t *testing.T) {
 	seeds := uint64(60)
 	if os.Getenv("SLUICE_SOAK") != "" {

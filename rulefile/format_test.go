@@ -50,7 +50,7 @@ func readFile(t testing.TB, name string) []byte {
 	return b
 }
 
-// What is formatted stays as it is: the golden files, and the examples, which are to be examples in this too.
+// Formatting a formatted file changes nothing: the golden files, and the examples.
 func TestFormatTwice(t *testing.T) {
 	for _, name := range append(glob(t, "testdata/format/*.out.yaml", 8), exampleFiles(t)...) {
 		src := readFile(t, name)
@@ -82,7 +82,7 @@ func TestFormatLoads(t *testing.T) {
 
 func TestFormatRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, src, want string }{
-		{"a fault of the YAML", "rules:\n  - name: a\n limit: [1/s\n", "x.yaml:3:"},
+		{"invalid YAML", "rules:\n  - name: a\n limit: [1/s\n", "x.yaml:3:"},
 		{"a key twice", "a: 1\na: 2\n", "x.yaml:2:1: "},
 		{"a list", "- a\n", "x.yaml:1:1: the file is not a mapping"},
 		{"a text", "hello\n", "x.yaml:1:1: the file is not a mapping"},
@@ -120,7 +120,7 @@ func TestFormatSmall(t *testing.T) {
 	}
 }
 
-// formatSeeds are files to begin fuzzing with.
+// formatSeeds returns the seeds for fuzzing.
 func formatSeeds(t testing.TB) [][]byte {
 	t.Helper()
 	var all [][]byte
@@ -131,7 +131,7 @@ func formatSeeds(t testing.TB) [][]byte {
 		[]byte("a: &x\n  - 1\nb: *x\nc: >+\n  a\n  b\n\n\nd: |2\n   e\n"), []byte("k: [a, # c\n b, {c: d\n }]\n"))
 }
 
-// exampleFiles are all rule and test files of the examples.
+// exampleFiles returns all rule and test files of the examples.
 func exampleFiles(t testing.TB) []string {
 	t.Helper()
 	return glob(t, "../examples/rules/*/*.yaml", 26)

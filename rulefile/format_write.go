@@ -7,23 +7,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// write lays the file out: the library writes the values, and comments and blank lines are put between its lines.
+// write lays out the file: the library writes the values, and comments and blank lines are inserted between its lines.
 func (l *layout) write() ([]byte, error) {
 	tree, folded := l.bare()
 	text, err := encode(tree)
 	if err != nil {
-		return nil, l.refuse(0, "%v", err)
+		return nil, l.reject(0, "%v", err)
 	}
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	w := &writer{in: l, out: &layout{name: l.name, lines: lines, flows: make(map[*yaml.Node]place)}}
 	if w.out.root, err = parseTree(text); err != nil {
-		return nil, l.refuse(0, "%v", err)
+		return nil, l.reject(0, "%v", err)
 	}
 	if w.out.root != nil {
 		w.out.collect(w.out.root, nil, true, -1)
 	}
 	if len(w.out.tokens) != len(l.tokens) {
-		return nil, l.refuse(0, "a value was lost when it was formatted: write it in a plainer way")
+		return nil, l.reject(0, "a value was lost during formatting: write it more simply")
 	}
 	if err := w.out.scan(); err != nil {
 		return nil, err
@@ -37,8 +37,8 @@ func (l *layout) write() ([]byte, error) {
 	return []byte(w.b.String()), nil
 }
 
-// bare is a copy of the tree without comments, with its flow collections in the style that they are to have. It also
-// returns the numbers of folded texts: the library would join their lines, so it is given them as literal texts.
+// bare returns a copy of the tree without comments, with flow collections in their final style. It also returns the
+// indices of folded texts: they become literal texts, because the library would join their lines.
 func (l *layout) bare() (root *yaml.Node, folded []int) {
 	copies := make(map[*yaml.Node]*yaml.Node)
 	root = l.copyNode(l.root, copies)
@@ -83,7 +83,7 @@ func (l *layout) copyNode(n *yaml.Node, copies map[*yaml.Node]*yaml.Node) *yaml.
 	return &c
 }
 
-// staysFlow tells whether a flow collection can stay one: it was on one line, or fits on one.
+// staysFlow reports whether a flow collection stays one: it was on one line, or fits on one.
 func (l *layout) staysFlow(n *yaml.Node) bool {
 	from, to := l.place(n), l.flows[n]
 	if from.line == to.line || len(n.Content) == 0 {
@@ -102,11 +102,11 @@ func (l *layout) staysFlow(n *yaml.Node) bool {
 // writer merges the comments and blank lines of one layout into the lines of another with the same tokens.
 type writer struct {
 	in, out *layout
-	forced  map[int]bool // lines of out before which there must be a blank line
+	forced  map[int]bool // lines of out that need a blank line before them
 	b       strings.Builder
 }
 
-// refold turns a literal text back into the folded text that it was.
+// refold turns a literal text back into the original folded text.
 func (w *writer) refold(t *token) {
 	line := w.out.lines[t.line]
 	if i := strings.LastIndexByte(line, '|'); i >= t.at {
@@ -114,8 +114,8 @@ func (w *writer) refold(t *token) {
 	}
 }
 
-// restore writes scalars as they were written. The library quotes some that need no quotes, such as 2001:db8::/32, and
-// has its own ways with escapes.
+// restore writes scalars as in the source. The library quotes some that need no quotes, such as 2001:db8::/32, and
+// writes escapes differently.
 func (w *writer) restore() {
 	var b strings.Builder
 	for first := 0; first < len(w.out.tokens); {
@@ -135,11 +135,11 @@ func (w *writer) restore() {
 	}
 }
 
-// spaced are the lists between whose entries there are blank lines, unless both entries have one line only.
-var spaced = map[string]bool{"rules": true, "descriptors": true, "tests": true, "priorities": true, "shed": true}
+// spaced are the lists with blank lines between their entries, unless both entries have only one line.
+var spaced = map[string]bool{"rules": true, "descriptors": true, "tests": true, "priorities": true, "load_shedding": true}
 
-// forceBlanks finds where there must be a blank line. It is given the line where the value ends. There are no comments
-// in out, so that the number of lines says how long a value is.
+// forceBlanks finds the lines that need a blank line before them. end is the line where the value ends. out has no
+// comments, so that the number of lines is the length of a value.
 func (w *writer) forceBlanks(n *yaml.Node, key string, end int) {
 	if w.forced == nil {
 		w.forced = make(map[int]bool)
@@ -171,7 +171,7 @@ func (w *writer) forceBlanks(n *yaml.Node, key string, end int) {
 	}
 }
 
-// run writes the lines, each after what belongs before it.
+// run writes the lines, each after the comments and blank lines that belong before it.
 func (w *writer) run() {
 	token, comment := 0, 0
 	for number, line := range w.out.lines {
@@ -202,10 +202,10 @@ func (w *writer) run() {
 	w.above(w.in.comments[comment:], len(w.out.tokens))
 }
 
-// isBefore tells whether a comment belongs above or on the line that ends before the token of this number.
+// isBefore reports whether a comment belongs above or on the line that ends before the token with this index.
 func (c *comment) isBefore(token int) bool { return c.next < token || c.trailing && c.next == token }
 
-// above writes the comments that stand above the line that begins with the token, and the blank lines among them.
+// above writes the comments above the line that begins with the token, and the blank lines among them.
 func (w *writer) above(comments []comment, token int) {
 	blanks := make([]bool, len(comments)+1) // before each comment, and before the token
 	for i := range comments {
@@ -246,8 +246,8 @@ func anyOf(flags []bool) bool {
 	return false
 }
 
-// indent is how far a comment is indented: like the line that follows, or if it stood further right than that line,
-// like the block that ends before it.
+// indent returns the indentation of a comment: that of the following line, or if the comment was further right, that of
+// the block that ends before it.
 func (w *writer) indent(c *comment, token int) int {
 	next, indent := 0, 0
 	if token < len(w.in.tokens) {
@@ -267,7 +267,7 @@ func (w *writer) indent(c *comment, token int) int {
 	return indent
 }
 
-// keepsBlanks tells whether a token is a text to which blank lines below belong.
+// keepsBlanks reports whether a token is a text that includes the blank lines below it.
 func (w *writer) keepsBlanks(token int) bool {
 	if token < 0 || token >= len(w.out.tokens) {
 		return false
@@ -276,12 +276,12 @@ func (w *writer) keepsBlanks(token int) bool {
 	return n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 && strings.HasSuffix(n.Value, "\n\n")
 }
 
-// indentOf is how far a line is indented.
+// indentOf returns the indentation of a line.
 func (l *layout) indentOf(line int) int {
 	return len(l.lines[line]) - len(strings.TrimLeft(l.lines[line], " "))
 }
 
-// blankAbove tells whether there is a blank line above this one, or the marker of the document's beginning.
+// blankAbove reports whether the line above is blank or a document marker.
 func (l *layout) blankAbove(line int) bool {
 	if line == 0 {
 		return false

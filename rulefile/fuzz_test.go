@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// FuzzNative reads anything as a file beside one that declares what files often refer to.
+// FuzzNative reads any text as a file next to one with common declarations.
 func FuzzNative(f *testing.F) {
 	addSeeds(f, "testdata/*native.txt", "testdata/*merge.txt", "testdata/*yaml.txt")
 	other := rulefile.File{Name: "other.yaml", Data: []byte(
@@ -18,7 +18,7 @@ func FuzzNative(f *testing.F) {
 	})
 }
 
-// FuzzEnvoy reads anything as a part of a domain.
+// FuzzEnvoy reads any text as a part of a domain.
 func FuzzEnvoy(f *testing.F) {
 	addSeeds(f, "testdata/*envoy.txt")
 	other := rulefile.File{Name: "other.yaml", Data: []byte("domain: d\ndescriptors: [{key: a}]\n")}
@@ -47,7 +47,8 @@ func addSeeds(f *testing.F, patterns ...string) {
 	}
 }
 
-// fuzz checks that files are either refused with a place for every fault, or make sound rules, and the same each time.
+// fuzz checks that files are either rejected, with a position for every error, or yield valid rules, and the same each
+// time.
 func fuzz(t *testing.T, c testCase) {
 	_, err := c.read()
 	if err != nil {

@@ -1,7 +1,7 @@
 package rulefile
 
-// Keys lists the keys of rule files by section, in alphabetical order: those that reading knows, no more and no less.
-// Where names of the user's choice stand as well, as in lists, only the fixed keys are listed.
+// Keys returns the keys of rule files by section, in alphabetical order: exactly those that reading accepts. In
+// sections where users choose names, such as lists, only the fixed keys are listed.
 func Keys() map[string][]string {
 	return map[string][]string{
 		"file":             fileFields.Keys(),
@@ -16,13 +16,13 @@ func Keys() map[string][]string {
 		"cost":             costFields.Keys(),
 		"charge":           chargeFields.Keys(),
 		"queue":            queueFields.Keys(),
-		"settle":           actualCostFields.Keys(),
+		"actual_cost":      actualCostFields.Keys(),
 		"denial":           denialFields.Keys(),
 		"tiers":            {tierBy},
 		"override":         overrideFields.Keys(),
 		"priority":         priorityFields.Keys(),
-		"gate":             adaptiveLimitFields.Keys(),
-		"in_flight":        inFlightFields.Keys(),
+		"adaptive_limit":   adaptiveLimitFields.Keys(),
+		"concurrency":      concurrencyFields.Keys(),
 		"envoy file":       {"descriptors", "domain"},
 		"envoy descriptor": descriptorFields.Keys(),
 		"envoy rate_limit": rateLimitFields.Keys(),

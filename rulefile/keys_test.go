@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// The keys are a promise to everybody who has files: testdata/keys.golden changes with care.
+// The keys are a promise to all users with rule files: testdata/keys.golden changes with care.
 func TestKeysStayTheSame(t *testing.T) {
 	var b strings.Builder
 	keys := rulefile.Keys()
@@ -35,7 +35,7 @@ func TestKeysStayTheSame(t *testing.T) {
 	}
 }
 
-// Every key is used in some good file.
+// Every key is used in some valid file.
 func TestKeysAreTested(t *testing.T) {
 	names, err := filepath.Glob("testdata/good-*.txt")
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// limitContext is what the limits of a rule have in common.
+// limitContext contains the settings that all limits of a rule share.
 type limitContext struct {
 	*file
 	what      string
-	algorithm sluice.Algorithm // of limits that do not say their own
-	words     bool             // unlimited and deny are possible
+	algorithm sluice.Algorithm // of limits without their own
+	words     bool             // unlimited and deny are valid
 	uncertain bool             // algorithm has an error
 }
 
@@ -38,7 +38,7 @@ func (c limitContext) limits(n *strictyaml.Node) []rules.Limit {
 		before := c.Count()
 		l := c.limit(item)
 		if (l.Unlimited || l.DenyAll) && len(n.Items) > 1 {
-			c.Fault(item, "%s: %s stands alone, not in a list with limits", c.what, item)
+			c.Fault(item, "%s: %s cannot be in a list with limits: write it alone", c.what, item)
 		}
 		if c.Count() == before {
 			all = append(all, l)
@@ -65,12 +65,12 @@ func (c limitContext) limit(n *strictyaml.Node) rules.Limit {
 	case strictyaml.Null:
 		c.Fault(n, "%s: is empty: write a limit, such as 100/min", c.what)
 	default:
-		c.Fault(n, "%s: is a list in a list: write one", c.what)
+		c.Fault(n, "%s: is a list in a list: write one list", c.what)
 	}
 	return rules.Limit{}
 }
 
-// short reads a limit such as 100/min, or one of the words.
+// short reads a limit such as 100/min, unlimited or deny.
 func (c limitContext) short(n *strictyaml.Node) rules.Limit {
 	l := rules.Limit{Pos: c.at(n)}
 	switch {
@@ -79,9 +79,9 @@ func (c limitContext) short(n *strictyaml.Node) rules.Limit {
 	case n.Text == "deny" && c.words:
 		l.DenyAll = true
 	case n.Text == "unlimited":
-		c.Fault(n, "%s: a rule without a limit is none: remove it, or list what no rule is to limit under allow", c.what)
+		c.Fault(n, "%s: unlimited is not valid for a whole rule: remove the rule, or exempt the requests under allow", c.what)
 	case n.Text == "deny":
-		c.Fault(n, "%s: to refuse whatever it matches, list that under deny", c.what)
+		c.Fault(n, "%s: deny is not valid for a whole rule: list the requests under deny at the top of the file", c.what)
 	default:
 		var ok bool
 		l.Limit, ok = c.rate(n, c.what)
@@ -102,21 +102,27 @@ func (c limitContext) rate(n *strictyaml.Node, what string) (sluice.Limit, bool)
 	l, err := sluice.ParseLimit(text)
 	switch {
 	case err == nil && l.Algorithm == sluice.Concurrency:
-		c.Fault(n, "%s: write {concurrent: %d}", what, l.Count)
+		more := ""
+		if l.Window != sluice.DefaultPermitTTL {
+			more = ", permit_ttl: " + strings.Fields(text)[3]
+		}
+		c.Fault(n, "%s: write {concurrent: %d%s}", what, l.Count, more)
 		return sluice.Limit{}, false
 	case err == nil:
 		return l, true
 	case n.Type == strictyaml.Int:
 		c.Fault(n, "%s: %s has no unit: write %s/min, or another unit: s, min, h, day, week, month", what, n.Text, n.Text)
+	case strings.Contains(text, "concurrent"):
+		c.Fault(n, "%s: %s is no limit: write a mapping, such as {concurrent: 5, permit_ttl: 10s}", what, n)
 	case strings.Contains(text, ","):
-		c.Fault(n, "%s: %s is one text: write a list, [%s]", what, n, text)
+		c.Fault(n, "%s: %s is one value: write a list, [%s]", what, n, text)
 	default:
 		c.Fault(n, "%s: %s", what, strings.TrimPrefix(err.Error(), "sluice: limit "))
 	}
 	return sluice.Limit{}, false
 }
 
-// count reads a number as limits have it, with k and M for thousands and millions.
+// count reads a positive number of a limit, with k and M for thousands and millions.
 func (c limitContext) count(n *strictyaml.Node, what string) (int64, bool) {
 	number, ok := c.number(n, what)
 	if ok && number == 0 {
@@ -135,7 +141,7 @@ func (c limitContext) number(n *strictyaml.Node, what string) (int64, bool) {
 	return l.Count, true
 }
 
-// limitDecoder reads the long form of a limit. What depends on the rate is kept until that is known.
+// limitDecoder reads the long form of a limit. Values that depend on the rate are stored until the rate is known.
 type limitDecoder struct {
 	limitContext
 	l                     rules.Limit
@@ -147,12 +153,12 @@ type limitDecoder struct {
 
 var limitFields = strictyaml.Fields[limitDecoder]{
 	"concurrent": func(d *limitDecoder, n *strictyaml.Node) { d.concurrent = n },
-	"lease":      func(d *limitDecoder, n *strictyaml.Node) { d.permitTTL = n },
+	"permit_ttl": func(d *limitDecoder, n *strictyaml.Node) { d.permitTTL = n },
 
-	"rate":   func(d *limitDecoder, n *strictyaml.Node) { d.rateNode = n },
-	"window": func(d *limitDecoder, n *strictyaml.Node) { d.window = n },
-	"over":   func(d *limitDecoder, n *strictyaml.Node) { d.over = n },
-	"zone":   func(d *limitDecoder, n *strictyaml.Node) { d.zone = n },
+	"rate":        func(d *limitDecoder, n *strictyaml.Node) { d.rateNode = n },
+	"window":      func(d *limitDecoder, n *strictyaml.Node) { d.window = n },
+	"soft_excess": func(d *limitDecoder, n *strictyaml.Node) { d.over = n },
+	"zone":        func(d *limitDecoder, n *strictyaml.Node) { d.zone = n },
 	"burst": func(d *limitDecoder, n *strictyaml.Node) {
 		d.l.Limit.Burst, _ = d.count(n, d.what+": burst")
 	},
@@ -168,11 +174,11 @@ var limitFields = strictyaml.Fields[limitDecoder]{
 		d.l.Limit.Refill = [...]sluice.Refill{sluice.RefillContinuous, sluice.RefillInterval}[i]
 	},
 	"align": func(d *limitDecoder, n *strictyaml.Node) {
-		i, _ := d.OneOf(n, d.what+": align", "epoch", "first_hit", "calendar")
+		i, _ := d.OneOf(n, d.what+": align", "epoch", "first_request", "calendar")
 		d.l.Limit.Align = [...]sluice.Align{sluice.AlignEpoch, sluice.AlignFirstRequest, sluice.AlignCalendar}[i]
 	},
-	"for": func(d *limitDecoder, n *strictyaml.Node) {
-		d.l.Limit.SoftPeriod, _ = d.Duration(n, d.what+": for")
+	"soft_period": func(d *limitDecoder, n *strictyaml.Node) {
+		d.l.Limit.SoftPeriod, _ = d.Duration(n, d.what+": soft_period")
 	},
 	"rounding": func(d *limitDecoder, n *strictyaml.Node) {
 		i, _ := d.OneOf(n, d.what+": rounding", "down", "nearest")
@@ -188,36 +194,36 @@ var limitFields = strictyaml.Fields[limitDecoder]{
 }
 
 var limitMoved = map[string]string{
-	"requests_per_unit": "that is Envoy's word: write rate: 100/min",
-	"unit":              "that is Envoy's word: write it behind the number, rate: 100/min",
+	"requests_per_unit": "Envoy's key: write rate: 100/min",
+	"unit":              "Envoy's key: write the unit after the number, rate: 100/min",
 	"limit":             "write rate: 100/min",
 	"count":             "write rate: 100/min",
-	"per":               "write it behind the number, rate: 100/min; whom a rule counts for stands beside limit",
-	"period":            "write it behind the number, rate: 100/10s, or as window: 10s",
-	"interval": "write it behind the number, rate: 100/10s, or as window: 10s; " +
-		"for a refill once a window write refill: interval",
+	"per":               "write the unit after the number, rate: 100/min; the per of a rule is next to limit",
+	"period":            "write the window after the number, rate: 100/10s, or as window: 10s",
+	"interval": "write the window after the number, rate: 100/10s, or as window: 10s; " +
+		"to refill once per window write refill: interval",
 	"concurrency":    "write concurrent: 5",
 	"max_inflight":   "write concurrent: 5",
 	"in_flight":      "write concurrent: 5",
-	"size":           "the size of a bucket is its burst",
-	"capacity":       "the size of a bucket is its burst",
+	"size":           "write burst: 100, the size of the bucket",
+	"capacity":       "write burst: 100, the size of the bucket",
 	"initial_tokens": "write initial: 10",
-	"warm_up":        "write initial: 10, how much a new bucket holds",
-	"warmup":         "write initial: 10, how much a new bucket holds",
+	"warm_up":        "write initial: 10, the level of a new bucket",
+	"warmup":         "write initial: 10, the level of a new bucket",
 	"timezone":       "write zone: Asia/Seoul",
-	"soft":           "write over: 20% and for: 10s",
-	"on_limit":       "it stands beside limit, for the whole rule",
-	"shadow":         "it stands beside limit, for the whole rule",
+	"soft":           "write soft_excess: 20% and soft_period: 10s",
+	"on_limit":       "move it next to limit, for the whole rule",
+	"shadow":         "move it next to limit, for the whole rule",
 }
 
-// finish puts the parts together. Complete reports whether all keys were read, so that one that is not there is missing.
+// finish combines the parts. complete means that all keys were read, so that an absent one is missing.
 func (d *limitDecoder) finish(n *strictyaml.Node, complete bool) {
 	if d.concurrent != nil {
 		d.concurrency(n)
 		return
 	}
 	if d.permitTTL != nil && complete {
-		d.Fault(d.permitTTL, "%s: lease: is for a limit on what is in flight: write concurrent: 5 beside it", d.what)
+		d.Fault(d.permitTTL, "%s: permit_ttl: needs concurrent: add concurrent: 5", d.what)
 		return
 	}
 	if d.rateNode == nil && complete {
@@ -235,13 +241,13 @@ func (d *limitDecoder) finish(n *strictyaml.Node, complete bool) {
 	}
 }
 
-// concurrency reads concurrent: 5 and lease: 30s, beside which nothing else of a limit makes sense.
+// concurrency reads concurrent: 5 and permit_ttl: 30s, which cannot be combined with other keys except name.
 func (d *limitDecoder) concurrency(n *strictyaml.Node) {
 	for _, f := range n.Fields {
 		switch f.Key.Text {
-		case "concurrent", "lease", "name":
+		case "concurrent", "permit_ttl", "name":
 		default:
-			d.Fault(f.Key, "%s: %s: is not for concurrent, which limits how many requests are in flight: "+
+			d.Fault(f.Key, "%s: %s: cannot be combined with concurrent, the maximum number of requests in flight: "+
 				"write two limits, [100/min, {concurrent: 5}]", d.what, f.Key.Text)
 			return
 		}
@@ -249,7 +255,7 @@ func (d *limitDecoder) concurrency(n *strictyaml.Node) {
 	count, ok := d.count(d.concurrent, d.what+": concurrent")
 	d.l.Limit = sluice.Concurrent(count)
 	if d.permitTTL != nil && ok {
-		d.l.Limit.Window, _ = d.Duration(d.permitTTL, d.what+": lease")
+		d.l.Limit.Window, _ = d.Duration(d.permitTTL, d.what+": permit_ttl")
 	}
 }
 
@@ -260,7 +266,7 @@ func (d *limitDecoder) rateAndWindow() bool {
 		rate, ok := d.rate(d.rateNode, d.what+": rate")
 		limit.Count, limit.Window = rate.Count, rate.Window
 		if ok && d.window != nil {
-			d.Fault(d.window, "%s: window: the rate says how long already: write rate: %d, or remove the window",
+			d.Fault(d.window, "%s: window: the rate already has a window: write rate: %d, or remove the window",
 				d.what, rate.Count)
 			return false
 		}
@@ -272,7 +278,7 @@ func (d *limitDecoder) rateAndWindow() bool {
 	return ok && ok2
 }
 
-// calendarUnits are what windows of one unit are in a calendar.
+// calendarUnits maps windows of one unit to calendar units.
 var calendarUnits = map[time.Duration]sluice.CalendarUnit{
 	24 * time.Hour: sluice.CalendarDay, 7 * 24 * time.Hour: sluice.CalendarWeek,
 	30 * 24 * time.Hour: sluice.CalendarMonth, 365 * 24 * time.Hour: sluice.CalendarYear,
@@ -283,7 +289,7 @@ func (d *limitDecoder) calendar() {
 	limit := &d.l.Limit
 	_, unit, found := strings.Cut(d.rateNode.Text, "/")
 	limit.Calendar = calendarUnits[limit.Window]
-	if !found || limit.Calendar == 0 || strings.ContainsAny(unit, "0123456789") { // 30d is no month
+	if !found || limit.Calendar == 0 || strings.ContainsAny(unit, "0123456789") { // 30d is not a month
 		limit.Calendar = 0
 		d.Fault(d.rateNode, "%s: rate: a calendar has days, weeks, months and years: write %d/day, %d/week, %d/month or %d/year, "+
 			"or remove align: calendar", d.what, limit.Count, limit.Count, limit.Count, limit.Count)
@@ -301,7 +307,7 @@ func (d *limitDecoder) readZone() {
 		return
 	}
 	if name == "Local" {
-		d.Fault(d.zone, "%s: zone: Local is another on each machine: write its name, such as Asia/Seoul", d.what)
+		d.Fault(d.zone, "%s: zone: Local differs between machines: write the name of the zone, such as Asia/Seoul", d.what)
 		return
 	}
 	zone, err := time.LoadLocation(name)
@@ -313,9 +319,9 @@ func (d *limitDecoder) readZone() {
 	d.l.Limit.Zone = zone
 }
 
-// readOver reads how much a soft limit may be exceeded by: a number, or a part of the rate.
+// readOver reads the excess of a soft limit: a number, or a percentage of the rate.
 func (d *limitDecoder) readOver() {
-	what := d.what + ": over"
+	what := d.what + ": soft_excess"
 	if !strings.HasSuffix(d.over.Text, "%") {
 		d.l.Limit.SoftExcess, _ = d.count(d.over, what)
 		return
@@ -326,28 +332,28 @@ func (d *limitDecoder) readOver() {
 		return
 	}
 	if part == 0 {
-		d.Fault(d.over, "%s: is 0%%: write how much more, or remove over and for", what)
+		d.Fault(d.over, "%s: is 0%%: write more than 0%%, or remove soft_excess and soft_period", what)
 		return
 	}
 	count := min(d.l.Limit.Count, 1<<40) // more than a window can count
 	over := count * int64(part) / 100_00
 	d.l.Limit.SoftExcess = max(1, over)
 	if count*int64(part)%100_00 != 0 {
-		d.l.Warning = fmt.Sprintf("over: %s of %d is not a whole number: taken for %d", d.over.Text, count, d.l.Limit.SoftExcess)
+		d.l.Warning = fmt.Sprintf("soft_excess: %s of %d is not a whole number: rounded to %d", d.over.Text, count, d.l.Limit.SoftExcess)
 	}
 }
 
-// limitKeys are what rule files call the fields of a limit; others are called the same.
+// limitKeys maps the fields of a limit to the keys of rule files, if they differ.
 var limitKeys = map[string][]string{
 	"Count":      {"rate", "requests_per_unit", "concurrent"},
-	"Window":     {"window", "rate", "unit", "lease"},
+	"Window":     {"window", "rate", "unit", "permit_ttl"},
 	"SubWindows": {"sub_windows"},
-	"SoftExcess": {"over"},
-	"SoftPeriod": {"for"},
+	"SoftExcess": {"soft_excess"},
+	"SoftPeriod": {"soft_period"},
 }
 
-// checkLimit reports what is wrong with a limit's numbers. Compiling would find it as well, but in the words of Go and
-// without the place.
+// checkLimit reports errors in a limit's numbers. Compiling would find them too, but with Go names and without the
+// position.
 func (f *file) checkLimit(n *strictyaml.Node, what string, l sluice.Limit) {
 	_, err := l.Build()
 	if err == nil {
@@ -376,13 +382,13 @@ func (f *file) checkLimit(n *strictyaml.Node, what string, l sluice.Limit) {
 
 var calendarCall = regexp.MustCompile(`use PerCalendar\([^)]*\)`)
 
-// fileWords are what the parts of Go that messages about limits mention are called in a rule file.
+// fileWords replaces Go names in messages about limits by the keys of rule files.
 var fileWords = strings.NewReplacer(
 	"WithAlgorithm(FixedWindow)", "algorithm: fixed_window", "WithAlgorithm(SlidingWindowCounter)", "algorithm: sliding_window_counter",
-	"WithSoftExcess(2, 10*time.Second)", "over: 2 and for: 10s", "RefillInterval", "refill: interval",
-	"AlignFirstRequest", "align: first_hit", "AlignCalendar", "align: calendar",
+	"WithSoftExcess(2, 10*time.Second)", "soft_excess: 2 and soft_period: 10s", "RefillInterval", "refill: interval",
+	"AlignFirstRequest", "align: first_request", "AlignCalendar", "align: calendar",
 	"RoundDown or RoundNearest", "with rounding: down or nearest",
 	"TokenBucket", "token_bucket", "FixedWindow", "fixed_window", "SlidingWindowCounter", "sliding_window_counter",
 	"a sliding log", "a sliding_window_log", "a token bucket", "a token_bucket",
-	"burst of Count", "burst as large as the rate", "Burst", "burst", "SoftExcess (how", "over (how", "SoftPeriod (how", "for (how",
+	"burst of Count", "burst as large as the rate", "Burst", "burst", "SoftExcess (how", "soft_excess (how", "SoftPeriod (how", "soft_period (how",
 )

@@ -5,7 +5,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// priorityDecoder is an entry of priorities while it is read.
+// priorityDecoder reads an entry of priorities.
 type priorityDecoder struct {
 	*file
 	p rules.PriorityRule
@@ -19,11 +19,11 @@ var priorityFields = strictyaml.Fields[priorityDecoder]{
 	},
 }
 
-// inMatch is for keys that somebody wrote beside match.
+// inMatch is the advice for keys of match that are written next to match.
 var inMatch = map[string]string{
-	"path": "it belongs to match: write match: {path: /posts}", "method": "it belongs to match: write match: {method: POST}",
-	"host": "it belongs to match: write match: {host: api.example.com}", "ip": "it belongs to match: write match: {ip: 192.0.2.1}",
-	"header": "it belongs to match: write match: {header: {X-Plan: free}}",
+	"path": "move it into match: {path: /posts}", "method": "move it into match: {method: POST}",
+	"host": "move it into match: {host: api.example.com}", "ip": "move it into match: {ip: 192.0.2.1}",
+	"header": "move it into match: {header: {X-Plan: free}}",
 }
 
 func (f *file) priorities(n *strictyaml.Node) {
@@ -31,7 +31,7 @@ func (f *file) priorities(n *strictyaml.Node) {
 		d := &priorityDecoder{file: f, p: rules.PriorityRule{Pos: f.at(item)}}
 		if strictyaml.Decode(&f.Decoder, item, "priorities", priorityFields, inMatch, d) {
 			if item.Lacks("match") || item.Lacks("priority") {
-				f.Fault(item, "priorities: an entry has a match and a priority: {match: {path: /reports/**}, priority: low}")
+				f.Fault(item, "priorities: an entry needs match and priority: {match: {path: /reports/**}, priority: low}")
 			}
 		}
 		if f.flush("") && !emptied(d.p.Match, item.Field("match")) || len(d.p.Match.Predicates) > 0 {
@@ -40,47 +40,47 @@ func (f *file) priorities(n *strictyaml.Node) {
 	})
 }
 
-// adaptiveLimitDecoder is an entry of shed while it is read.
+// adaptiveLimitDecoder reads an entry of load_shedding.
 type adaptiveLimitDecoder struct {
 	*file
 	g rules.AdaptiveLimit
 }
 
 var adaptiveLimitFields = strictyaml.Fields[adaptiveLimitDecoder]{
-	"name":  func(d *adaptiveLimitDecoder, n *strictyaml.Node) { d.g.Name, _ = d.String(n, "shed: name") },
-	"match": func(d *adaptiveLimitDecoder, n *strictyaml.Node) { d.g.Match = d.match(n, "shed: match") },
-	"in_flight": func(d *adaptiveLimitDecoder, n *strictyaml.Node) {
-		strictyaml.Decode(&d.Decoder, n, "shed: in_flight", inFlightFields, nil, d)
+	"name":  func(d *adaptiveLimitDecoder, n *strictyaml.Node) { d.g.Name, _ = d.String(n, "load_shedding: name") },
+	"match": func(d *adaptiveLimitDecoder, n *strictyaml.Node) { d.g.Match = d.match(n, "load_shedding: match") },
+	"concurrency": func(d *adaptiveLimitDecoder, n *strictyaml.Node) {
+		strictyaml.Decode(&d.Decoder, n, "load_shedding: concurrency", concurrencyFields, nil, d)
 	},
-	"shadow": func(d *adaptiveLimitDecoder, n *strictyaml.Node) { d.g.Shadow, _ = d.Bool(n, "shed: shadow") },
+	"shadow": func(d *adaptiveLimitDecoder, n *strictyaml.Node) { d.g.Shadow, _ = d.Bool(n, "load_shedding: shadow") },
 }
 
-// maxInFlight is more than anybody has.
+// maxInFlight is a bound that no service reaches.
 const maxInFlight = 1_000_000
 
-var inFlightFields = strictyaml.Fields[adaptiveLimitDecoder]{
+var concurrencyFields = strictyaml.Fields[adaptiveLimitDecoder]{
 	"min": func(d *adaptiveLimitDecoder, n *strictyaml.Node) {
-		least, _ := d.Int(n, "shed: in_flight: min", 1, maxInFlight)
+		least, _ := d.Int(n, "load_shedding: concurrency: min", 1, maxInFlight)
 		d.g.Min = int(least)
 	},
 	"max": func(d *adaptiveLimitDecoder, n *strictyaml.Node) {
-		most, _ := d.Int(n, "shed: in_flight: max", 1, maxInFlight)
+		most, _ := d.Int(n, "load_shedding: concurrency: max", 1, maxInFlight)
 		d.g.Max = int(most)
 	},
 }
 
 var adaptiveLimitMoved = map[string]string{
 	"path": inMatch["path"], "method": inMatch["method"], "host": inMatch["host"], "ip": inMatch["ip"], "header": inMatch["header"],
-	"min": "it belongs to in_flight: write in_flight: {min: 10, max: 500}", "max": "it belongs to in_flight: write in_flight: {min: 10, max: 500}",
-	"limit":    "how many may be in flight is learnt; bound it with in_flight: {min: 10, max: 500}",
-	"priority": "who goes first stands under priorities, at the top of the file",
+	"min": "move it into concurrency: {min: 10, max: 500}", "max": "move it into concurrency: {min: 10, max: 500}",
+	"limit":    "the limit adapts; bound it with concurrency: {min: 10, max: 500}",
+	"priority": "write priorities: at the top of the file",
 }
 
 func (f *file) loadShedding(n *strictyaml.Node) {
-	f.entries(n, "shed", func(item *strictyaml.Node) {
+	f.entries(n, "load_shedding", func(item *strictyaml.Node) {
 		d := &adaptiveLimitDecoder{file: f, g: rules.AdaptiveLimit{Pos: f.at(item)}}
-		if strictyaml.Decode(&f.Decoder, item, "shed", adaptiveLimitFields, adaptiveLimitMoved, d) && item.Lacks("name") {
-			f.Fault(item, "shed: the entry has no name: add one that says what is protected, such as name: api")
+		if strictyaml.Decode(&f.Decoder, item, "load_shedding", adaptiveLimitFields, adaptiveLimitMoved, d) && item.Lacks("name") {
+			f.Fault(item, "load_shedding: the entry has no name: add one, such as name: api")
 		}
 		if !f.flush("") || !item.Whole() {
 			d.g.Min, d.g.Max = 0, 0

@@ -12,7 +12,7 @@ import (
 // bareKeys are the keys of a match whose value is a condition; those of namedKinds have conditions by name.
 var bareKeys = []string{"method", "path", "host", "ip", "basic_user"}
 
-// matchKeys are the keys of a match, but for the names of attributes.
+// matchKeys returns the keys of a match, except for the names of attributes.
 func matchKeys() []string {
 	return slices.Sorted(slices.Values(append(slices.Clone(bareKeys), slices.Collect(maps.Keys(namedKinds))...)))
 }
@@ -21,8 +21,8 @@ func matchKeys() []string {
 func (f *file) match(n *strictyaml.Node, what string) rules.Match {
 	m := rules.Match{Pos: f.at(n)}
 	if n.Kind == strictyaml.Sequence && what == "match" {
-		f.Fault(n, "match: is a list: write one mapping, of which all must hold; for one thing or another write two rules, "+
-			"or a list of values behind one key")
+		f.Fault(n, "match: is a list: write one mapping, of which all conditions must match; for alternatives write two rules, "+
+			"or a list of values for one key")
 		return m
 	}
 	if !f.IsMapping(n, what) {
@@ -45,17 +45,17 @@ func (f *file) match(n *strictyaml.Node, what string) rules.Match {
 	return m
 }
 
-// emptied reports whether a match has no conditions only because all that were written have errors.
+// emptied reports whether a match has no conditions only because all written ones have errors.
 func emptied(m rules.Match, n *strictyaml.Node) bool {
 	return len(m.Predicates) == 0 && (n == nil || n.Kind != strictyaml.Mapping || len(n.Fields) > 0 || !n.Whole())
 }
 
-// namedPredicates reads the conditions on headers, or on another kind of which a request has several.
+// namedPredicates reads the conditions on headers, or on another kind that a request has several of.
 func (f *file) namedPredicates(kind string, field strictyaml.Field, what string) []rules.Predicate {
 	word := field.Key.Text
 	n := field.Value
 	if n.Kind == strictyaml.Scalar {
-		f.Fault(n, "%s: %s: is %s: write whose value, %s: {NAME: %s}, or {NAME: {present: true}}",
+		f.Fault(n, "%s: %s: is %s: write the name too, %s: {NAME: %s}, or {NAME: {present: true}}",
 			what, word, n, word, n.Text)
 		return nil
 	}
@@ -63,7 +63,7 @@ func (f *file) namedPredicates(kind string, field strictyaml.Field, what string)
 		return nil
 	}
 	if len(n.Fields) == 0 && n.Whole() {
-		f.Fault(n, "%s: %s: has no conditions: write whose value, %s: {NAME: VALUE}, or {NAME: {present: true}}", what, word, word)
+		f.Fault(n, "%s: %s: has no conditions: write %s: {NAME: VALUE}, or {NAME: {present: true}}", what, word, word)
 	}
 	var all []rules.Predicate
 	for _, named := range n.Fields {
@@ -88,20 +88,20 @@ func (f *file) unknownCondition(key *strictyaml.Node, what string) {
 	}
 	known := append(matchKeys(), f.attributeNames...)
 	f.UnknownKey(key, what, known, map[string]string{
-		"api_key": "declare it under attributes, as client: {api_key: X-Api-Key}, and write client: here",
-		"and":     "all keys of a match must hold anyway: write them below each other",
-		"or":      "write two rules, or a list of values behind one key",
-		"any":     "write two rules, or a list of values behind one key",
-		"not":     "write it behind the key that it is about, as path: {not: /healthz}, or use except",
+		"api_key": "declare it under attributes, as in client: {api_key: X-Api-Key}, and write client: here",
+		"and":     "all keys of a match must match anyway: write one per line",
+		"or":      "write two rules, or a list of values for one key",
+		"any":     "write two rules, or a list of values for one key",
+		"not":     "write it inside a condition, as in path: {not: /healthz}, or use except",
 		"url":     "write path: for the path, host: for the host and query: for its parameters",
 		"uri":     "write path: for the path, host: for the host and query: for its parameters",
-		"user":    "declare it under attributes, as user: {jwt: sub}",
-		"per":     "whom a rule counts for stands beside match, not in it",
-		"limit":   "the limit stands beside match, not in it",
+		"user":    "declare it under attributes, as in user: {jwt: sub}",
+		"per":     "move it next to match",
+		"limit":   "move it next to match",
 	})
 }
 
-// predicate reads the condition on one attribute. It returns false if part of it has an error.
+// predicate reads the condition on one attribute. It returns false if a part of it has an error.
 func (f *file) predicate(key *strictyaml.Node, ref string, n *strictyaml.Node, what string) (rules.Predicate, bool) {
 	before := f.Count()
 	c := &condition{file: f, what: what + ": " + key.Text}
@@ -110,12 +110,12 @@ func (f *file) predicate(key *strictyaml.Node, ref string, n *strictyaml.Node, w
 	return c.p, f.Count() == before && !c.lost
 }
 
-// condition is a predicate while it is read.
+// condition reads a predicate.
 type condition struct {
 	*file
 	what string
 	p    rules.Predicate
-	part bool // inside a list or a not, where some words have no meaning
+	part bool // inside a list or a not, where some keys are invalid
 	lost bool // a part of it has an error elsewhere
 }
 
@@ -149,7 +149,7 @@ func (c *condition) anyOf(n *strictyaml.Node) {
 	c.part = true
 	for _, item := range n.Items {
 		if item.Kind == strictyaml.Sequence {
-			c.Fault(item, "%s: is a list in a list: write one", c.what)
+			c.Fault(item, "%s: is a list in a list: write one list", c.what)
 			continue
 		}
 		c.read(item)
@@ -157,7 +157,7 @@ func (c *condition) anyOf(n *strictyaml.Node) {
 	c.part = was
 }
 
-// value adds a value as it was written; of a path it is a pattern.
+// value adds a value as written; for a path it is a pattern.
 func (c *condition) value(n *strictyaml.Node) {
 	switch c.p.Ref.Name {
 	case "path":
@@ -168,7 +168,7 @@ func (c *condition) value(n *strictyaml.Node) {
 			for i := range words {
 				words[i] = strings.TrimSpace(words[i])
 			}
-			c.Fault(n, "%s: %s is one text: write a list, [%s]", c.what, n, strings.Join(words, ", "))
+			c.Fault(n, "%s: %s is one value: write a list, [%s]", c.what, n, strings.Join(words, ", "))
 			return
 		}
 		if n.Text == "" {
@@ -178,7 +178,7 @@ func (c *condition) value(n *strictyaml.Node) {
 	c.p.Values = append(c.p.Values, n.Text)
 }
 
-// conditionFields is a function because conditions are made of conditions.
+// conditionFields is a function because conditions contain conditions.
 func conditionFields() strictyaml.Fields[condition] {
 	return strictyaml.Fields[condition]{
 		"in": func(c *condition, n *strictyaml.Node) {
@@ -204,11 +204,11 @@ func conditionFields() strictyaml.Fields[condition] {
 }
 
 var conditionMoved = map[string]string{
-	"equals": "a value stands behind the key itself", "eq": "a value stands behind the key itself",
-	"is": "a value stands behind the key itself", "exact": "a value stands behind the key itself",
+	"equals": "write the value directly after the attribute", "eq": "write the value directly after the attribute",
+	"is": "write the value directly after the attribute", "exact": "write the value directly after the attribute",
 	"exists": "write present: true or present: false", "missing": "write present: false",
-	"not_in": "write not: [a, b]", "contains": "write regex: with the text, its special characters behind a \\",
-	"pattern": "a path's pattern stands behind path itself; for a regular expression write regex",
+	"not_in": "write not: [a, b]", "contains": "write regex: with the text, its special characters escaped by \\",
+	"pattern": "write the pattern directly after path; for a regular expression write regex",
 	"lists":   "write list: NAME; for several write [{list: a}, {list: b}]",
 }
 
@@ -227,7 +227,7 @@ func (c *condition) texts(n *strictyaml.Node, word string, into *[]string) {
 
 func (c *condition) not(n *strictyaml.Node) {
 	if c.part || c.p.Not {
-		c.Fault(n, "%s: a not can stand neither in a list nor in another not: for none of some values write not: [a, b]",
+		c.Fault(n, "%s: not is not valid in a list or in another not: to exclude several values write not: [a, b]",
 			c.what)
 		return
 	}
@@ -241,7 +241,7 @@ func (c *condition) not(n *strictyaml.Node) {
 
 func (c *condition) present(n *strictyaml.Node) {
 	if c.part {
-		c.Fault(n, "%s: present cannot stand in a list: write {present: true} alone", c.what)
+		c.Fault(n, "%s: present is not valid in a list: write {present: true} alone", c.what)
 		return
 	}
 	if present, ok := c.Bool(n, c.what+": present"); ok {

@@ -7,7 +7,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// file is one file while it is read. Its decoder holds the faults found since the last flush.
+// file reads one file. Its decoder contains the errors since the last flush.
 type file struct {
 	*parser
 	strictyaml.Decoder
@@ -20,46 +20,46 @@ func (f *file) at(n *strictyaml.Node) rules.Position {
 	return rules.Position{File: f.name, Line: n.Line, Column: n.Column}
 }
 
-// flush hands the faults found so far to the parser, and tells whether there were none.
+// flush passes the decoder's errors to the parser, and reports whether there were none.
 func (f *file) flush(rule string) bool {
 	faults, more := f.Faults()
 	for _, fault := range faults {
 		f.parser.fault(rules.Position{File: f.name, Line: fault.Line, Column: fault.Column}, rule, fault.Msg)
 	}
 	if more > 0 {
-		f.parser.fault(f.at(f.root), rule, "and more of the same")
+		f.parser.fault(f.at(f.root), rule, "more errors of the same kind")
 	}
-	f.Decoder = strictyaml.Decoder{}
+	f.Decoder = strictyaml.Decoder{Renamed: renamed}
 	return len(faults) == 0
 }
 
 var fileFields = strictyaml.Fields[file]{
-	"version":    (*file).version,
-	"attributes": (*file).declared,
-	"lists":      (*file).declared,
-	"defaults":   (*file).declared,
-	"client_ip":  (*file).clientIP,
-	"paths":      (*file).paths,
-	"unmatched":  (*file).unmatched,
-	"allow":      (*file).allow,
-	"deny":       (*file).deny,
-	"rules":      (*file).rules,
-	"priorities": (*file).priorities,
-	"shed":       (*file).loadShedding,
+	"version":       (*file).version,
+	"attributes":    (*file).declared,
+	"lists":         (*file).declared,
+	"defaults":      (*file).declared,
+	"client_ip":     (*file).clientIP,
+	"paths":         (*file).paths,
+	"unmatched":     (*file).unmatched,
+	"allow":         (*file).allow,
+	"deny":          (*file).deny,
+	"rules":         (*file).rules,
+	"priorities":    (*file).priorities,
+	"load_shedding": (*file).loadShedding,
 }
 
 var fileMoved = map[string]string{
-	"descriptors": "a file in Envoy's format has a domain at its top as well",
-	"rate_limit":  "a limit stands in an entry of rules, as limit: 100/min",
-	"rule":        "write rules: with a list below it",
-	"priority":    "write priorities: with a list of {match: …, priority: low} below it",
-	"limit":       "a limit stands in an entry of rules, beside its name",
-	"limits":      "limits stand in entries of rules, beside their name",
-	"match":       "a match stands in an entry of rules, beside its name",
-	"name":        "write rules: at the top and each rule below it, after a - and a space",
+	"descriptors": "a file in Envoy's format also needs domain: at the top",
+	"rate_limit":  "write it in an entry of rules, as limit: 100/min",
+	"rule":        "write rules: and a list below it",
+	"priority":    "write priorities: and a list of {match: …, priority: low} below it",
+	"limit":       "move it into an entry of rules, next to its name",
+	"limits":      "move it into an entry of rules, next to its name",
+	"match":       "move it into an entry of rules, next to its name",
+	"name":        "write rules: at the top and the rules below it, one \"- name: …\" each",
 }
 
-// declarations reads what the rules of all files may refer to.
+// declarations reads the sections that the rules of all files may refer to.
 func (f *file) declarations() {
 	if f.root.Kind != strictyaml.Mapping {
 		return
@@ -79,21 +79,21 @@ func (f *file) declarations() {
 	f.flush("")
 }
 
-// declared is for sections that declarations has read.
+// declared ignores a section that declarations has read.
 func (f *file) declared(*strictyaml.Node) {}
 
-// sections reads everything else.
+// sections reads the other sections.
 func (f *file) sections() {
 	switch f.root.Kind {
-	case strictyaml.Null: // an empty file, or comments only: what a full disk leaves of one
+	case strictyaml.Null: // an empty file, or only comments: a full disk leaves such files
 		if !f.complete {
 			return
 		}
-		f.Fault(f.root, "the file is empty: write rules: and a list of rules below it, or rules: [] if there are to be none")
+		f.Fault(f.root, "the file is empty: write rules: and a list of rules below it, or rules: [] for no rules")
 	case strictyaml.Sequence:
 		f.Fault(f.root, "the file is a list: write rules: at its top and the list below it")
 	case strictyaml.Scalar:
-		f.Fault(f.root, "the file is just the text %s: write rules: and a list of rules below it", f.root)
+		f.Fault(f.root, "the file is only the text %s: write rules: and a list of rules below it", f.root)
 	default:
 		strictyaml.Decode(&f.Decoder, f.root, "", fileFields, fileMoved, f)
 	}
@@ -102,14 +102,14 @@ func (f *file) sections() {
 
 func (f *file) version(n *strictyaml.Node) {
 	if n.Text != "1" {
-		f.Fault(n, "version: is %s: this program knows version 1 only", n)
+		f.Fault(n, "version: is %s: write 1, the only supported version", n)
 	}
 }
 
-// once reports a setting that a second file has too.
+// once reports whether no other file has the setting; if one has, it adds an error.
 func (f *file) once(key string, n *strictyaml.Node) bool {
 	if first, twice := f.onlyOnce[key]; twice {
-		f.Fault(n, "%s: is set at %v already, and counts for all files: remove one", key, first)
+		f.Fault(n, "%s: is already set at %v, for all files: remove one", key, first)
 		return false
 	}
 	f.onlyOnce[key] = f.at(n)
@@ -172,7 +172,7 @@ func (f *file) clientIP(n *strictyaml.Node) {
 }
 
 func (d *clientIPDecoder) trustedProxies(n *strictyaml.Node) {
-	if n.Kind == strictyaml.Sequence && len(n.Items) == 0 { // says that there are none
+	if n.Kind == strictyaml.Sequence && len(n.Items) == 0 { // there are no proxies
 		return
 	}
 	const what = "client_ip: trusted_proxies"
@@ -184,9 +184,9 @@ func (d *clientIPDecoder) trustedProxies(n *strictyaml.Node) {
 		prefix, err := parsePrefix(item.Text)
 		switch {
 		case err != nil:
-			d.Fault(item, "%s: %s is not an address or a prefix: write 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32", what, item)
+			d.Fault(item, "%s: %s is not an address or a prefix: write one such as 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32", what, item)
 		case prefix != prefix.Masked():
-			d.Fault(item, "%s: %s has bits behind the slash's %d: write %v, or the address alone",
+			d.Fault(item, "%s: %s has bits set after the first %d: write %v, or the address alone",
 				what, item, prefix.Bits(), prefix.Masked())
 		default:
 			d.ip.TrustedProxies = append(d.ip.TrustedProxies, prefix)
@@ -221,8 +221,8 @@ func (f *file) matchList(n *strictyaml.Node, what string, into *[]rules.Match) {
 
 func (f *file) rules(n *strictyaml.Node) {
 	f.saysNone = f.saysNone || n.Kind == strictyaml.Sequence && len(n.Items) == 0
-	if n.Kind == strictyaml.Null { // without it there would be no rules either
-		f.Fault(n, "rules: is empty: write a list of rules, each after a - and a space, or rules: [] if there are to be none")
+	if n.Kind == strictyaml.Null { // without the key there would be no rules either
+		f.Fault(n, "rules: is empty: write a list of rules, one \"- name: …\" each, or rules: [] for no rules")
 		return
 	}
 	f.entries(n, "rules", func(item *strictyaml.Node) {
@@ -242,7 +242,7 @@ func (f *file) rules(n *strictyaml.Node) {
 	})
 }
 
-// entries reads the entries of a list, each for itself.
+// entries reads the entries of a list, each separately.
 func (f *file) entries(n *strictyaml.Node, what string, read func(*strictyaml.Node)) {
 	items, ok := f.Sequence(n, what)
 	if !ok {

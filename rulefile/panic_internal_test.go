@@ -11,7 +11,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// A bug in the code that reads rules refuses a file, with its name, the rule and the stack; the rules before it stay.
+// A bug in the code that reads rules rejects a file, with its name, the rule and the stack; the previous rules stay
+// live.
 func TestPanicRefusesLoad(t *testing.T) {
 	ruleFields["cursed"] = func(*ruleDecoder, *strictyaml.Node) { panic("a bug") }
 	t.Cleanup(func() { delete(ruleFields, "cursed") })
@@ -49,6 +50,6 @@ func TestPanicRefusesLoad(t *testing.T) {
 	read = ReadFiles
 	write(testRules("two"))
 	if err := w.Reload(); err != nil || w.Set() == set {
-		t.Fatalf("a sound file after that: %v", err)
+		t.Fatalf("a valid file after that: %v", err)
 	}
 }

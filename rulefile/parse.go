@@ -21,24 +21,24 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Options are what files do not say. The zero Options work.
+// Options are settings that files do not contain. The zero Options are ready for use.
 type Options struct {
-	MergeDomains bool   // several Envoy files may have parts of one domain; else that is an error
-	ChargeDenied bool   // Envoy limits charge refused requests too, as Envoy's service does
+	MergeDomains bool   // several Envoy files may contain parts of one domain; else that is an error
+	ChargeDenied bool   // Envoy limits charge denied requests too, like Envoy's service
 	DigestSecret []byte // keys the digests of secret attributes; see [rules.Config]
-	// Incomplete says that other files could not be read. Names that they may declare are no errors then. It is for finding
-	// errors: rules that were loaded with it may lack limits.
+	// Incomplete means that other files could not be read, so that unknown names are not errors. It is for finding
+	// errors: rules loaded with it may lack limits.
 	Incomplete bool
 }
 
-// LoadResult are rules that are ready for use, with what they were made from.
+// LoadResult is a compiled rule set with its files.
 type LoadResult struct {
 	Set    *rules.Set
 	Files  []File
-	Digest string // short, of the files' names and contents
+	Digest string // short hash of the files' names and contents
 }
 
-// Load reads files and directories, as [ReadFiles] does, and compiles the rules in them.
+// Load reads files and directories like [ReadFiles], and compiles their rules.
 func Load(o Options, paths ...string) (*LoadResult, error) {
 	sources, err := ReadFiles(paths...)
 	if err != nil {
@@ -47,7 +47,7 @@ func Load(o Options, paths ...string) (*LoadResult, error) {
 	return load(o, sources)
 }
 
-// LoadFiles compiles the rules of files that were read already.
+// LoadFiles compiles the rules of files that were already read.
 func LoadFiles(o Options, sources ...File) (*LoadResult, error) { return load(o, sources) }
 
 func load(o Options, sources []File) (loaded *LoadResult, err error) {
@@ -63,16 +63,16 @@ func load(o Options, sources []File) (loaded *LoadResult, err error) {
 	return &LoadResult{Set: set, Files: sources, Digest: digest(sources)}, nil
 }
 
-// Parse makes one configuration of some files. The error joins all faults, each a [*rules.Error]. If there are any, it
-// also has those that [rules.New] finds in what is sound, so that one look shows all there is to mend; what depends on
-// a file that could not be read as YAML is not held against the others.
+// Parse returns the configuration of some files. The error joins all errors, each a [*rules.Error]. If there are any,
+// it includes those that [rules.New] finds in the valid parts, so that one run shows all of them. Errors that may be
+// caused by a file that is not valid YAML are not reported.
 //
-// Files that are empty or have no rules are sound, since others may have them: [Load] and [NewWatcher] refuse them. It does
-// not panic, whatever the files hold: a bug is a fault of the file that it was found with.
+// Empty files and files without rules are valid, because other files may have rules; [Load] and [NewWatcher] reject
+// them. Parse does not panic: a bug becomes an error of the file.
 func Parse(o Options, sources ...File) (rules.Config, error) { return parse(o, sources, false) }
 
-// parse reads files. If they are all there is, an empty one is a fault, and so are files that limit nothing without saying
-// so: one that was cut short would lift every limit.
+// parse reads files. If complete is set, an empty file is an error, and so are files without any limit and without
+// rules: []. Otherwise a truncated file would lift every limit.
 func parse(o Options, sources []File, complete bool) (cfg rules.Config, err error) {
 	p := &parser{
 		complete: complete,
@@ -99,34 +99,34 @@ func parse(o Options, sources []File, complete bool) (cfg rules.Config, err erro
 	return rules.Config{}, inOrder(sources, p.faults)
 }
 
-// panicked is the fault of a file whose reading panicked.
+// panicked returns the error of a file whose reading panicked.
 func panicked(e *panics.Error, at rules.Position, rule string) error {
 	return errors.Join(&rules.Error{Pos: at, Rule: rule, Msg: e.Error(), Err: e})
 }
 
-// parser collects what several files hold.
+// parser collects the contents of several files.
 type parser struct {
-	reading struct { // where the entry stands that is being read
+	reading struct { // position of the current entry
 		at   rules.Position
 		rule string
 	}
 
 	options    Options
-	cfg        rules.Config // only what is sound
+	cfg        rules.Config // valid parts only
 	attributes map[string]bool
 	lists      map[string]*list
-	onlyOnce   map[string]rules.Position // where settings stand that one file alone may have
-	domains    map[string]int            // their numbers in cfg
-	// The names that messages suggest.
+	onlyOnce   map[string]rules.Position // positions of settings that only one file may have
+	domains    map[string]int            // indices in cfg
+	// Names for suggestions.
 	attributeNames, listNames []string
 
 	documentCount int
 
-	complete bool // the files are all there is
-	saysNone bool // some file says that it has no rules, with an empty list
+	complete bool // there are no other files
+	saysNone bool // a file has an empty list of rules
 
 	faults  []error
-	unnamed map[string]bool // the names of rules that have none
+	unnamed map[string]bool // placeholder names of rules without a name
 	// Some declarations could not be read, so that names are missing.
 	partialAttributes, partialLists bool
 	lostAttributes                  string // text with declarations that could not be read
@@ -134,14 +134,14 @@ type parser struct {
 
 func (p *parser) read(sources []File) {
 	if len(sources) > MaxFiles {
-		p.fault(rules.Position{File: sources[MaxFiles].Name}, "", fmt.Sprintf("there are %d files, at most %d are read", len(sources), MaxFiles))
+		p.fault(rules.Position{File: sources[MaxFiles].Name}, "", fmt.Sprintf("%d files: at most %d are read: put more rules into each", len(sources), MaxFiles))
 		return
 	}
 	var native, envoy []*file
 	for _, s := range sources {
 		p.reading.at = rules.Position{File: s.Name}
 		for _, d := range p.documents(s) {
-			f := &file{parser: p, name: s.Name, root: d.Root}
+			f := &file{parser: p, Decoder: strictyaml.Decoder{Renamed: renamed}, name: s.Name, root: d.Root}
 			isEnvoy := looksLikeEnvoy(d.Data, d.Root)
 			for _, fault := range d.Faults {
 				if isEnvoy {
@@ -175,13 +175,13 @@ func (p *parser) read(sources []File) {
 	}
 }
 
-// documents reads the documents of a file. Those without a value are left out where others have one.
+// documents reads the documents of a file. Empty ones are dropped unless all are empty.
 func (p *parser) documents(s File) []strictyaml.Document {
 	all := strictyaml.ParseAll(s.Data)
 	if p.documentCount += len(all); p.documentCount > MaxDocuments {
 		if p.documentCount-len(all) <= MaxDocuments {
 			bounds.RuleFiles.Reached()
-			p.fault(rules.Position{File: s.Name}, "", fmt.Sprintf("with this file there are more than %d documents in all: put more rules into each", MaxDocuments))
+			p.fault(rules.Position{File: s.Name}, "", fmt.Sprintf("more than %d documents in total: put more rules into each", MaxDocuments))
 		}
 		p.partialAttributes, p.partialLists = true, true
 		return nil
@@ -193,7 +193,7 @@ func (p *parser) documents(s File) []strictyaml.Document {
 	return some
 }
 
-// checkNone reports a configuration that does nothing, in its first file.
+// checkNone reports a configuration without effect, in its first file.
 func (p *parser) checkNone(file string) {
 	c := &p.cfg
 	some := len(c.Rules)+len(c.DenyList)+len(c.AllowList)+len(c.Priorities)+len(c.AdaptiveLimits) > 0 || c.Unmatched == rules.UnmatchedDeny ||
@@ -201,31 +201,31 @@ func (p *parser) checkNone(file string) {
 	if some {
 		return
 	}
-	msg := "there are no rules: write a list of them below rules:, or rules: [] if there are to be none"
+	msg := "there are no rules: write a list below rules:, or rules: [] for no rules"
 	if len(c.Domains) > 0 {
-		msg = "the domain has no limits: write a list below descriptors:, or descriptors: [] if there are to be none"
+		msg = "the domain has no limits: write a list below descriptors:, or descriptors: [] for no limits"
 	}
 	p.fault(rules.Position{File: file, Line: 1, Column: 1}, "", msg)
 }
 
-// someNames are names in alphabetical order. To search among more for what somebody may have meant takes long.
+// someNames returns the first 500 names in alphabetical order, because searching more for a suggestion takes too long.
 func someNames[V any](m map[string]V) []string {
 	const most = 500
 	names := slices.Sorted(maps.Keys(m))
 	return names[:min(len(names), most)]
 }
 
-// tooMany tells that there are more faults than are shown, so that there is no need to look for more.
+// tooMany reports whether there are more errors than are shown, so that the search can stop.
 func (p *parser) tooMany() bool { return len(p.faults) > maxFaults }
 
 func (p *parser) fault(at rules.Position, rule, msg string) {
 	p.faults = append(p.faults, &rules.Error{Pos: at, Rule: rule, Msg: msg})
 }
 
-// maxFaults is how many faults are reported: who has more has one mistake many times.
+// maxFaults is the maximum number of reported errors. A file with more usually repeats one mistake.
 const maxFaults = 1000
 
-// inOrder joins faults in the order of the files and the places in them.
+// inOrder joins errors in the order of the files and positions.
 func inOrder(sources []File, faults []error) error {
 	order := make(map[string]int, len(sources))
 	for i, s := range sources {
@@ -243,13 +243,13 @@ func inOrder(sources []File, faults []error) error {
 		return cmp.Or(cmp.Compare(order[x.File], order[y.File]), cmp.Compare(x.Line, y.Line), cmp.Compare(x.Column, y.Column))
 	})
 	if len(faults) > maxFaults {
-		more := &rules.Error{Pos: place(faults[maxFaults]), Msg: "there are more faults from here on, which are not shown"}
+		more := &rules.Error{Pos: place(faults[maxFaults]), Msg: "more errors follow, which are not shown"}
 		faults = append(faults[:maxFaults:maxFaults], more)
 	}
 	return errors.Join(faults...)
 }
 
-// flatten takes a joined error apart.
+// flatten returns the parts of a joined error.
 func flatten(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
@@ -257,7 +257,7 @@ func flatten(err error) []error {
 	return []error{err}
 }
 
-// looksLikeEnvoy tells the format of a file, as far as possible also of one that is no sound YAML.
+// looksLikeEnvoy reports whether a file is in Envoy's format, as far as possible also if it is not valid YAML.
 func looksLikeEnvoy(data []byte, root *strictyaml.Node) bool {
 	if root == nil {
 		return domainLine.Match(data)
@@ -267,7 +267,7 @@ func looksLikeEnvoy(data []byte, root *strictyaml.Node) bool {
 
 var domainLine = regexp.MustCompile(`(?m)^domain[ \t]*:`)
 
-// Bounds of what is read: 1 MiB in a file, 16 MiB in all.
+// Bounds of files: 1 MiB each, 16 MiB in total.
 const (
 	MaxFileBytes  = strictyaml.MaxBytes
 	MaxTotalBytes = 16 << 20
@@ -275,19 +275,19 @@ const (
 	MaxDocuments  = 10_000 // in all files; 1000 in a file
 )
 
-// File is a file: its name as errors show it, and its content.
+// File is a file: its name in errors, and its content.
 type File struct {
 	Name string
 	Data []byte
 }
 
-// ReadFiles reads files, and the rule files of directories: those named *.yaml and *.yml, in the order of their names. Of a
-// directory it leaves out what begins with a dot, *_test.yaml and *_test.yml, which hold tests, and sub-directories.
-// Links are followed.
+// ReadFiles reads files, and the rule files of directories: *.yaml and *.yml, in the order of their names. In a
+// directory it skips names that begin with a dot, *_test.yaml and *_test.yml, which contain tests, and subdirectories.
+// It follows links.
 func ReadFiles(paths ...string) ([]File, error) {
 	r := reader{seen: make(map[string]bool)}
 	if len(paths) == 0 {
-		return nil, &rules.Error{Msg: "there are no rule files to read: name a file or a directory"}
+		return nil, &rules.Error{Msg: "no rule files: give a file or a directory"}
 	}
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -314,7 +314,7 @@ func (r *reader) fault(path, format string, args ...any) {
 	r.faults = append(r.faults, &rules.Error{Pos: rules.Position{File: path}, Msg: fmt.Sprintf(format, args...)})
 }
 
-// fail reports an error of the system in words, without the path that stands in front anyway.
+// fail reports an error of the operating system, without the path, which the error already has.
 func (r *reader) fail(path string, err error) {
 	r.fault(path, "%s", plainfile.Reason(err))
 }
@@ -331,25 +331,25 @@ func (r *reader) directory(path string) {
 			continue
 		}
 		name := filepath.Join(path, entry.Name())
-		info, err := os.Stat(name) // of what a link points to
+		info, err := os.Stat(name) // of the target of a link
 		switch {
 		case err != nil:
 			r.fail(name, err)
 		case info.IsDir():
 			continue
 		case !info.Mode().IsRegular():
-			r.fault(name, "is not a regular file: remove it, or rename it")
+			r.fault(name, "not a regular file: remove it, or rename it")
 		default:
 			r.file(name)
 		}
 		found = true
 	}
 	if !found {
-		r.fault(path, "there are no rule files in this directory: they are named *.yaml or *.yml")
+		r.fault(path, "no rule files in this directory: add files named *.yaml or *.yml")
 	}
 }
 
-// isRuleFile tells by its name whether a file of a directory holds rules.
+// isRuleFile reports whether the name of a file in a directory is that of a rule file.
 func isRuleFile(name string) bool {
 	base, yaml := strings.CutSuffix(name, ".yaml")
 	if !yaml {
@@ -360,11 +360,11 @@ func isRuleFile(name string) bool {
 
 func (r *reader) file(path string) {
 	if clean := filepath.Clean(path); r.seen[clean] {
-		return // named twice, or also in a directory that was named
+		return // listed twice, or also in a listed directory
 	} else if r.seen[clean] = true; len(r.seen) > MaxFiles {
 		if len(r.seen) == MaxFiles+1 {
 			bounds.RuleFiles.Reached()
-			r.fault(path, "there are more than %d files: put more rules into each", MaxFiles)
+			r.fault(path, "more than %d files: put more rules into each", MaxFiles)
 		}
 		return
 	}
@@ -379,13 +379,13 @@ func (r *reader) file(path string) {
 		r.fail(path, err)
 	case r.bytes > MaxTotalBytes && before <= MaxTotalBytes:
 		bounds.RuleFiles.Reached()
-		r.fault(path, "with this file there are more than %d bytes in all: use fewer rules", MaxTotalBytes)
+		r.fault(path, "more than %d bytes in total: use fewer rules", MaxTotalBytes)
 	case r.bytes <= MaxTotalBytes:
 		r.files = append(r.files, File{Name: path, Data: data})
 	}
 }
 
-// digest is short and the same for the same files wherever their directory is, so that processes can be compared.
+// digest returns a short hash that does not depend on the directory of the files, so that instances can be compared.
 func digest(sources []File) string {
 	h := sha256.New()
 	part := func(b []byte) {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// folder writes files, and links to others of them, and returns where.
+// folder writes files and links between them to a new directory, and returns it.
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func TestReadDirectory(t *testing.T) {
 	}
 }
 
-// A config map of Kubernetes is links to a directory that is replaced as a whole.
+// A Kubernetes config map consists of links to a directory that is replaced as a whole.
 func TestReadConfigMap(t *testing.T) {
 	dir := folder(t, map[string]string{
 		"..2026_01_01/a.yaml": "a", "..data": "-> ..2026_01_01", "a.yaml": "-> ..data/a.yaml",
@@ -97,7 +97,7 @@ func TestReadFaults(t *testing.T) {
 	tests := map[string]struct{ path, want string }{
 		"no file":           {"none.yaml", "none.yaml: there is no such file or directory"},
 		"a link to nowhere": {"broken", "broken/a.yaml: there is no such file or directory"},
-		"no rule files":     {"empty", "empty: there are no rule files in this directory"},
+		"no rule files":     {"empty", "empty: no rule files in this directory"},
 		"too large":         {"large", "large/a.yaml: the file has more than 1048576 bytes: split it"},
 	}
 	for name, test := range tests {
@@ -112,12 +112,12 @@ func TestReadFaults(t *testing.T) {
 	if _, err := rulefile.ReadFiles(filepath.Join(dir, "largest")); err != nil {
 		t.Error(err)
 	}
-	if _, err := rulefile.ReadFiles(); err == nil || !strings.Contains(err.Error(), "name a file or a directory") {
+	if _, err := rulefile.ReadFiles(); err == nil || !strings.Contains(err.Error(), "give a file or a directory") {
 		t.Errorf("nothing to read: %v", err)
 	}
 	_, err := rulefile.ReadFiles(filepath.Join(dir, "none"), filepath.Join(dir, "large"))
 	if err == nil || strings.Count(err.Error(), "\n") != 1 {
-		t.Errorf("got %v, want both faults", err)
+		t.Errorf("got %v, want both errors", err)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestReadBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := rulefile.ReadFiles(large); err == nil || !strings.Contains(err.Error(), "more than 16777216 bytes in all") ||
+	if _, err := rulefile.ReadFiles(large); err == nil || !strings.Contains(err.Error(), "more than 16777216 bytes in total") ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("large files: %v", err)
 	}
@@ -171,7 +171,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// What only compiling finds is in the order of the files too.
+// Errors of compiling are in the order of the files too.
 func TestLoadFaultsOfCompiling(t *testing.T) {
 	dir := folder(t, map[string]string{
 		"a.yaml": "rules:\n- {name: a, per: [nobody], limit: 1/s}\nallow: [{path: x}]\n",
@@ -188,7 +188,7 @@ func TestLoadFaultsOfCompiling(t *testing.T) {
 		}
 	}
 	if _, err := rulefile.Load(rulefile.Options{}, filepath.Join(dir, "c.yaml")); err == nil {
-		t.Error("a file that is not there was loaded")
+		t.Error("a missing file was loaded")
 	}
 	bad := folder(t, map[string]string{"a.yaml": "x"})
 	if _, err := rulefile.Load(rulefile.Options{}, bad); err == nil {

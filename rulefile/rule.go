@@ -11,21 +11,21 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// ruleDecoder is a rule while it is read, or the defaults of a file. What depends on other keys is kept until all of
-// them are known.
+// ruleDecoder reads a rule, or the defaults of a file. Values that depend on other keys are stored until all keys are
+// read.
 type ruleDecoder struct {
 	*file
 	r                       rules.Rule
 	algorithm               *sluice.Algorithm
-	delay                   bool // on_limit: delay was said here
+	delay                   bool // the rule itself has on_limit: delay
 	limit, tiers, overrides *strictyaml.Node
 
 	broken    []string // keys with errors
 	node      *strictyaml.Node
-	uncertain bool // the algorithm of limits that do not say their own is unknown
+	uncertain bool // the algorithm of limits without their own is unknown
 }
 
-// noting adds to the fields of a rule that keys with errors are noted.
+// noting wraps the fields of a rule so that keys with errors are recorded in broken.
 func noting(fields strictyaml.Fields[ruleDecoder]) strictyaml.Fields[ruleDecoder] {
 	all := make(strictyaml.Fields[ruleDecoder], len(fields))
 	for key, read := range fields {
@@ -39,14 +39,14 @@ func noting(fields strictyaml.Fields[ruleDecoder]) strictyaml.Fields[ruleDecoder
 	return all
 }
 
-// note notes a key of the rule if there are more errors than before.
+// note records a key of the rule if there are more errors than before.
 func (d *ruleDecoder) note(key string, before int) {
 	if d.Count() > before {
 		d.broken = append(d.broken, key)
 	}
 }
 
-// noteMissing notes keys of the rule that are lost, and those that were probably meant by unknown ones.
+// noteMissing records keys of the rule that are lost, and those that unknown keys probably stand for.
 func (d *ruleDecoder) noteMissing(n *strictyaml.Node) {
 	d.broken = append(d.broken, n.Lost...)
 	d.node = n
@@ -71,7 +71,7 @@ func (d *ruleDecoder) breaks(keys ...string) bool {
 	})
 }
 
-// defaultsFields are what a file can say once for all of its rules.
+// defaultsFields are the keys of defaults.
 var defaultsFields = noting(strictyaml.Fields[ruleDecoder]{
 	"algorithm":  (*ruleDecoder).setAlgorithm,
 	"on_failure": (*ruleDecoder).onFailure,
@@ -79,10 +79,10 @@ var defaultsFields = noting(strictyaml.Fields[ruleDecoder]{
 	"shadow":     (*ruleDecoder).shadow,
 	"on_limit":   (*ruleDecoder).onLimit,
 	"charge":     (*ruleDecoder).charge,
-	"missing":    (*ruleDecoder).missing,
+	"on_missing": (*ruleDecoder).onMissing,
 })
 
-// ruleFields are what a rule can say: the defaults for itself, and all else.
+// ruleFields are the keys of a rule, including those of defaults.
 var ruleFields = defaultsFields.With(noting(strictyaml.Fields[ruleDecoder]{
 	"name": func(d *ruleDecoder, n *strictyaml.Node) {
 		d.r.Name, _ = d.String(n, "name")
@@ -97,59 +97,59 @@ var ruleFields = defaultsFields.With(noting(strictyaml.Fields[ruleDecoder]{
 		enabled, ok := d.Bool(n, "enabled")
 		d.r.Disabled = ok && !enabled
 	},
-	"match":     func(d *ruleDecoder, n *strictyaml.Node) { d.r.Match = d.match(n, "match") },
-	"except":    (*ruleDecoder).except,
-	"per":       (*ruleDecoder).per,
-	"limit":     (*ruleDecoder).keepLimit,
-	"limits":    (*ruleDecoder).keepLimit,
-	"tiers":     func(d *ruleDecoder, n *strictyaml.Node) { d.tiers = n },
-	"overrides": func(d *ruleDecoder, n *strictyaml.Node) { d.overrides = n },
-	"cost":      (*ruleDecoder).cost,
-	"max_delay": func(d *ruleDecoder, n *strictyaml.Node) { d.r.MaxDelay, _ = d.Duration(n, "max_delay") },
-	"enforce":   (*ruleDecoder).enforce,
-	"queue":     (*ruleDecoder).queue,
-	"settle":    (*ruleDecoder).actualCost,
-	"denial":    (*ruleDecoder).denial,
+	"match":       func(d *ruleDecoder, n *strictyaml.Node) { d.r.Match = d.match(n, "match") },
+	"except":      (*ruleDecoder).except,
+	"per":         (*ruleDecoder).per,
+	"limit":       (*ruleDecoder).keepLimit,
+	"limits":      (*ruleDecoder).keepLimit,
+	"tiers":       func(d *ruleDecoder, n *strictyaml.Node) { d.tiers = n },
+	"overrides":   func(d *ruleDecoder, n *strictyaml.Node) { d.overrides = n },
+	"cost":        (*ruleDecoder).cost,
+	"max_delay":   func(d *ruleDecoder, n *strictyaml.Node) { d.r.MaxDelay, _ = d.Duration(n, "max_delay") },
+	"enforce":     (*ruleDecoder).enforce,
+	"queue":       (*ruleDecoder).queue,
+	"actual_cost": (*ruleDecoder).actualCost,
+	"denial":      (*ruleDecoder).denial,
 }))
 
 var ruleMoved = map[string]string{
-	"rate_limit":        "that is Envoy's word: write limit: 100/min",
-	"requests_per_unit": "that is Envoy's word: write limit: 100/min",
-	"unit":              "that is Envoy's word: write it behind the number, limit: 100/min",
-	"descriptors":       "that is Envoy's word: write match: for what a rule applies to and per: for whom it counts",
-	"shadow_mode":       "that is Envoy's word: write shadow: true",
+	"rate_limit":        "Envoy's key: write limit: 100/min",
+	"requests_per_unit": "Envoy's key: write limit: 100/min",
+	"unit":              "Envoy's key: write the unit after the number, limit: 100/min",
+	"descriptors":       "Envoy's key: write match: for the matched requests and per: for the key",
+	"shadow_mode":       "Envoy's key: write shadow: true",
 	"rate":              "write limit: 100/min",
-	"burst":             "it belongs to the limit: write limit: {rate: 100/min, burst: 20}",
-	"window":            "it belongs to the limit: write limit: {rate: 100, window: 1m}, or limit: 100/min",
-	"key":               "whom a rule counts for is per: [user]",
-	"keys":              "whom a rule counts for is per: [user]",
-	"by":                "whom a rule counts for is per: [user]",
-	"path":              "it belongs to match: write match: {path: /posts}",
-	"method":            "it belongs to match: write match: {method: POST}",
-	"host":              "it belongs to match: write match: {host: api.example.com}",
-	"ip":                "it belongs to match, match: {ip: 192.0.2.1}; to count for each address write per: [ip]",
-	"header":            "it belongs to match: write match: {header: {X-Plan: free}}",
+	"burst":             "move it into the limit: {rate: 100/min, burst: 20}",
+	"window":            "move it into the limit: {rate: 100, window: 1m}, or write limit: 100/min",
+	"key":               "write per: [user]",
+	"keys":              "write per: [user]",
+	"by":                "write per: [user]",
+	"path":              "move it into match: {path: /posts}",
+	"method":            "move it into match: {method: POST}",
+	"host":              "move it into match: {host: api.example.com}",
+	"ip":                "move it into match: {ip: 192.0.2.1}; to count per address write per: [ip]",
+	"header":            "move it into match: {header: {X-Plan: free}}",
 	"disabled":          "write enabled: false",
-	"mode":              "write shadow: true to report and not enforce",
+	"mode":              "write shadow: true to report without denying",
 	"dry_run":           "write shadow: true",
-	"action":            "write on_limit: reject, queue or delay",
+	"action":            "write on_limit: deny, queue or delay",
 	"exclude":           "write except:",
-	"priority":          "there is no order: a request needs the consent of all rules that match it; who goes first when not all can be served stands under priorities, at the top of the file",
+	"priority":          "rules have no order, because all matching rules must allow a request; for load shedding write priorities: at the top of the file",
 }
 
 var defaultsMoved = map[string]string{
-	"limit": "a limit stands in a rule; defaults hold no numbers", "per": "it stands in a rule",
-	"match": "it stands in a rule", "cost": "it stands in a rule", "enforce": "it stands in a rule",
-	"max_delay": "it stands in a rule", "queue": "it stands in a rule",
-	"settle": "it stands in a rule", "denial": "it stands in a rule",
+	"limit": "move it into a rule", "per": "move it into a rule",
+	"match": "move it into a rule", "cost": "move it into a rule", "enforce": "move it into a rule",
+	"max_delay": "move it into a rule", "queue": "move it into a rule",
+	"actual_cost": "move it into a rule", "denial": "move it into a rule",
 }
 
-// decode reads a rule that begins with the file's defaults.
+// decode reads a rule that starts with the file's defaults.
 func (d *ruleDecoder) decode(n *strictyaml.Node) {
 	byDefault := d.algorithm
 	d.algorithm, d.delay = nil, false
 	if n.Kind != strictyaml.Mapping {
-		d.Fault(n, "rules: an entry is %s: write name: and limit: below each other, after a - and a space", n)
+		d.Fault(n, "rules: an entry is %s: write a mapping with name: and limit:", n)
 		return
 	}
 	d.broken = slices.DeleteFunc(slices.Clone(d.broken), func(key string) bool { return n.Field(key) != nil })
@@ -182,10 +182,10 @@ func (d *ruleDecoder) decode(n *strictyaml.Node) {
 	}
 }
 
-// required reports what every rule has, unless it may be there under a misspelt key.
+// required reports missing required keys, unless a misspelt key may stand for one.
 func (d *ruleDecoder) required(n *strictyaml.Node) {
 	if n.Field("name") == nil && !d.breaks("name") {
-		d.Fault(n, "the rule has no name: add one that says what is limited, such as name: posts-per-user")
+		d.Fault(n, "the rule has no name: add one, such as name: posts-per-user")
 	}
 	if d.limit == nil && !d.breaks("limit", "limits") {
 		d.Fault(n, "there is no limit: write one, such as limit: 100/min")
@@ -194,7 +194,7 @@ func (d *ruleDecoder) required(n *strictyaml.Node) {
 
 func (d *ruleDecoder) keepLimit(n *strictyaml.Node) {
 	if d.limit != nil {
-		d.Fault(n, "limit and limits are the same word: keep one, with a list of all limits")
+		d.Fault(n, "limit and limits are the same key: keep one, with a list of all limits")
 	}
 	d.limit = n
 }
@@ -226,7 +226,7 @@ func (d *ruleDecoder) per(n *strictyaml.Node) {
 func (d *ruleDecoder) enforce(n *strictyaml.Node) {
 	part, ok := d.Percent(n, "enforce", 100_00)
 	if ok && part == 0 {
-		d.Fault(n, "enforce: is 0%%: to enforce for nobody write shadow: true")
+		d.Fault(n, "enforce: is 0%%: write shadow: true instead")
 	}
 	d.r.EnforceBasisPoints = part
 }
@@ -266,13 +266,13 @@ func (d *ruleDecoder) shadow(n *strictyaml.Node) {
 }
 
 func (d *ruleDecoder) onLimit(n *strictyaml.Node) {
-	i, _ := d.OneOf(n, "on_limit", "reject", "queue", "delay")
+	i, _ := d.OneOf(n, "on_limit", "deny", "queue", "delay")
 	d.r.OnLimit = [...]rules.OnLimit{rules.OnLimitDeny, rules.OnLimitQueue, rules.OnLimitDelay}[i]
 	d.delay = d.r.OnLimit == rules.OnLimitDelay
 }
 
-func (d *ruleDecoder) missing(n *strictyaml.Node) {
-	i, _ := d.OneOf(n, "missing", "share", "skip", "deny")
+func (d *ruleDecoder) onMissing(n *strictyaml.Node) {
+	i, _ := d.OneOf(n, "on_missing", "share", "skip", "reject")
 	d.r.OnMissing = [...]rules.OnMissing{rules.MissingShare, rules.MissingSkip, rules.MissingReject}[i]
 }
 
@@ -282,7 +282,7 @@ func (d *ruleDecoder) charge(n *strictyaml.Node) {
 	d.r.ChargeDenied, d.r.ChargeStatus = false, nil
 	if n.Kind == strictyaml.Mapping {
 		if strictyaml.Decode(&d.Decoder, n, "charge", chargeFields, nil, d) && n.Lacks("status") {
-			d.Fault(n, "charge: there is no status: write {status: [401, 500-599]} to charge by the answer")
+			d.Fault(n, "charge: there is no status: write {status: [401, 500-599]} to charge by response status")
 		}
 		return
 	}
@@ -290,7 +290,7 @@ func (d *ruleDecoder) charge(n *strictyaml.Node) {
 		d.r.ChargeDenied = n.Text == "always"
 		return
 	}
-	d.Fault(n, "charge: is %s: write allowed, always, or {status: [401, 500-599]} to charge by the answer", n)
+	d.Fault(n, "charge: is %s: write allowed, always, or {status: [401, 500-599]} to charge by response status", n)
 }
 
 func (d *ruleDecoder) chargeStatus(n *strictyaml.Node) {
@@ -323,26 +323,26 @@ var queueFields = strictyaml.Fields[ruleDecoder]{
 		i, _ := d.OneOf(n, "queue: order", "none", "key")
 		d.r.Queue.Ordered = i == 1
 	},
-	"keep": func(d *ruleDecoder, n *strictyaml.Node) {
-		items, _ := d.Strings(n, "queue: keep")
+	"keep_headers": func(d *ruleDecoder, n *strictyaml.Node) {
+		items, _ := d.Strings(n, "queue: keep_headers")
 		for _, item := range items {
 			if item.Kind != strictyaml.Scalar {
 				continue // reported
 			}
-			if name, ok := d.headerName(item, "queue: keep"); ok {
+			if name, ok := d.headerName(item, "queue: keep_headers"); ok {
 				d.r.Queue.KeepHeaders = append(d.r.Queue.KeepHeaders, name)
 			}
 		}
 	},
-	"attempts": func(d *ruleDecoder, n *strictyaml.Node) {
-		attempts, _ := d.Int(n, "queue: attempts", 1, rules.MaxDeliveryAttempts)
+	"max_attempts": func(d *ruleDecoder, n *strictyaml.Node) {
+		attempts, _ := d.Int(n, "queue: max_attempts", 1, rules.MaxDeliveryAttempts)
 		d.r.Queue.MaxAttempts = int(attempts)
 	},
-	"expires": func(d *ruleDecoder, n *strictyaml.Node) {
-		d.r.Queue.ExpiresAfter, _ = d.Duration(n, "queue: expires")
+	"expires_after": func(d *ruleDecoder, n *strictyaml.Node) {
+		d.r.Queue.ExpiresAfter, _ = d.Duration(n, "queue: expires_after")
 	},
-	"results": func(d *ruleDecoder, n *strictyaml.Node) {
-		d.r.Queue.ResultTTL, _ = d.Duration(n, "queue: results")
+	"result_ttl": func(d *ruleDecoder, n *strictyaml.Node) {
+		d.r.Queue.ResultTTL, _ = d.Duration(n, "queue: result_ttl")
 	},
 }
 
@@ -374,24 +374,24 @@ func (d *ruleDecoder) denial(n *strictyaml.Node) {
 
 var actualCostFields = strictyaml.Fields[ruleDecoder]{
 	"header": func(d *ruleDecoder, n *strictyaml.Node) {
-		d.r.ActualCost.Header, _ = d.headerName(n, "settle: header")
+		d.r.ActualCost.Header, _ = d.headerName(n, "actual_cost: header")
 	},
 	"json": func(d *ruleDecoder, n *strictyaml.Node) {
-		d.r.ActualCost.JSON, _ = d.String(n, "settle: json")
+		d.r.ActualCost.JSON, _ = d.String(n, "actual_cost: json")
 	},
 	"default": func(d *ruleDecoder, n *strictyaml.Node) {
-		if amount, ok := d.Int(n, "settle: default", 0, sluice.MaxCost); ok {
+		if amount, ok := d.Int(n, "actual_cost: default", 0, sluice.MaxCost); ok {
 			d.r.ActualCost.Default = &amount
 		}
 	},
-	"hide": func(d *ruleDecoder, n *strictyaml.Node) {
-		d.r.ActualCost.StripHeader, _ = d.Bool(n, "settle: hide")
+	"strip_header": func(d *ruleDecoder, n *strictyaml.Node) {
+		d.r.ActualCost.StripHeader, _ = d.Bool(n, "actual_cost: strip_header")
 	},
 }
 
 func (d *ruleDecoder) actualCost(n *strictyaml.Node) {
 	d.r.ActualCost = &rules.ActualCost{Pos: d.at(n)}
-	if before := d.Count(); !strictyaml.Decode(&d.Decoder, n, "settle", actualCostFields, nil, d) || d.Count() > before {
-		d.r.ActualCost = nil // what else is wrong follows from it
+	if before := d.Count(); !strictyaml.Decode(&d.Decoder, n, "actual_cost", actualCostFields, nil, d) || d.Count() > before {
+		d.r.ActualCost = nil // further errors would be consequences
 	}
 }

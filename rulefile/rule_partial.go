@@ -9,14 +9,14 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// A rule with an error is compiled without the parts that have one, so that one run finds all errors of a file. Decoders keep
-// only parts without errors; what depends on the others is left out here.
+// A rule with an error is compiled without the parts that have one, so that one run finds all errors of a file.
+// Decoders keep only parts without errors; the parts that depend on the others are removed here.
 
-// reduced returns the rule without what depends on its parts with errors.
+// reduced returns the rule without the parts that depend on parts with errors.
 func (d *ruleDecoder) reduced() rules.Rule {
 	r := d.r
 	if r.Name == "" {
-		r.Name = fmt.Sprintf("\x00%d", len(d.unnamed)) // no rule of a file can have it
+		r.Name = fmt.Sprintf("\x00%d", len(d.unnamed)) // no rule of a file can have this name
 		d.unnamed[r.Name] = true
 	}
 	if d.breaks("match") {
@@ -68,10 +68,10 @@ func (p *parser) compileReduced() {
 	}
 }
 
-// unusableName is the error of a name that reduced has given.
-const unusableName = "the name may hold printable ASCII but no space, #, quote or backslash"
+// unusableName is the error of rules.New for a placeholder name of reduced.
+const unusableName = "invalid name: use printable ASCII without space, #, quote and backslash"
 
-// declareMissing declares what rules refer to and may have been declared where the file has an error.
+// declareMissing declares attributes that rules refer to and that may have been declared where a file has an error.
 func (p *parser) declareMissing() {
 	declare := func(ref rules.Ref) {
 		bare := slices.Contains(bareKeys, ref.Name) || strings.Contains(ref.Name, ":")
@@ -100,7 +100,8 @@ func (p *parser) mayLose(name string) bool {
 	return p.partialAttributes || name != "" && strings.Contains(p.lostAttributes, name)
 }
 
-// placeholder is an attribute whose declaration has an error. It stays known, so that references to it are none.
+// placeholder returns an attribute whose declaration has an error. It stays declared, so that references to it are not
+// errors.
 func placeholder(pos rules.Position, name string) rules.Attribute {
 	return rules.Attribute{Pos: pos, Name: name, Sources: []rules.Ref{{Pos: pos, Name: "attr:" + name}}}
 }

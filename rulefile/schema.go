@@ -9,9 +9,9 @@ import (
 //go:embed schema/*.schema.json
 var schemas embed.FS
 
-// Schema returns the JSON Schema (draft 7, which is what editors know) of a kind of file: "rules", "envoy" or "test".
-// With it editors complete keys, explain them and mark mistakes. It is as strict as reading is where a schema can be:
-// what depends on names that are declared elsewhere, and on numbers that must fit each other, only reading finds.
+// Schema returns the JSON Schema (draft 7, which editors support) of a kind of file: "rules", "envoy" or "test".
+// Editors use it to complete keys, describe them and mark mistakes. It is as strict as a schema can be: only reading
+// finds errors that depend on declared names or on several numbers.
 func Schema(kind string) ([]byte, error) {
 	schema, err := schemas.ReadFile("schema/" + kind + ".schema.json")
 	if err != nil {
@@ -20,4 +20,4 @@ func Schema(kind string) ([]byte, error) {
 	return schema, nil
 }
 
-var errNoSchema = errors.New("there is no schema of kind")
+var errNoSchema = errors.New("no schema of kind")

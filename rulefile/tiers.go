@@ -27,9 +27,9 @@ func (d *ruleDecoder) readTiers(context limitContext) {
 	}
 	switch {
 	case n.Lacks(tierBy):
-		d.Fault(n, "tiers: by what? Write by: and an attribute beside the tiers, as {by: plan, free: 10/min}")
+		d.Fault(n, "tiers: there is no by: write the attribute, as in {by: plan, free: 10/min}")
 	case len(n.Fields) <= 1 && n.Whole():
-		d.Fault(n, "tiers: there is none: write the limit of each value of %s, as {by: plan, free: 10/min}", tiers.By.Name)
+		d.Fault(n, "tiers: there are no limits: write one for each value of %s, as in {by: plan, free: 10/min}", tiers.By.Name)
 	}
 	if tiers.By.Name != "" {
 		d.r.Tiers = tiers
@@ -46,7 +46,7 @@ var overrideFields = strictyaml.Fields[overrideDecoder]{
 	"key": func(d *overrideDecoder, n *strictyaml.Node) {
 		items, ok := d.Strings(n, "overrides: key")
 		if ok && len(items) == 0 {
-			d.Fault(n, "overrides: key: the list is empty: write a value for each of per")
+			d.Fault(n, "overrides: key: the list is empty: write a value for each attribute of per")
 		}
 		for _, item := range items {
 			d.o.Key = append(d.o.Key, item.Text)
@@ -58,18 +58,18 @@ var overrideFields = strictyaml.Fields[overrideDecoder]{
 
 func (d *overrideDecoder) limit(n *strictyaml.Node) {
 	if d.o.Limits != nil {
-		d.Fault(n, "overrides: limit and limits are the same word: keep one")
+		d.Fault(n, "overrides: limit and limits are the same key: keep one")
 	}
 	d.o.Limits = d.context.limits(n)
 }
 
-// readOverrides reads a mapping by the values of one attribute, or a list of keys that are made of several.
+// readOverrides reads a mapping by the values of one attribute, or a list of keys with several values.
 func (d *ruleDecoder) readOverrides(context limitContext) {
 	n := d.overrides
 	switch n.Kind {
 	case strictyaml.Mapping:
 		if len(d.r.Per) > 1 {
-			d.Fault(n, "overrides: the rule counts by %d attributes, so a key has as many values: write a list, "+
+			d.Fault(n, "overrides: the rule counts per %d attributes, so a key needs as many values: write a list, "+
 				"[{key: [a, b], limit: 100/s}]", len(d.r.Per))
 			return
 		}
@@ -88,14 +88,14 @@ func (d *ruleDecoder) readOverrides(context limitContext) {
 				continue
 			}
 			if item.Lacks("key") || item.Lacks("limit") && item.Lacks("limits") {
-				d.Fault(item, "overrides: an entry has a key and a limit: {key: [ada, 192.0.2.1], limit: 100/s}")
+				d.Fault(item, "overrides: an entry needs key and limit: {key: [ada, 192.0.2.1], limit: 100/s}")
 			}
 			if d.Count() == before && len(o.o.Key) > 0 && len(o.o.Limits) > 0 {
 				d.r.Overrides = append(d.r.Overrides, o.o)
 			}
 		}
 	default:
-		d.Fault(n, "overrides: is %s: write the limit of each key, as {ada: 100/s, mallory: deny}", n)
+		d.Fault(n, "overrides: is %s: write the limit of each key, as in {ada: 100/s, mallory: deny}", n)
 	}
 }
 
@@ -105,7 +105,7 @@ type costDecoder struct {
 	sources int
 }
 
-// costFields are the sources of a cost, and the number of requests without it.
+// costFields are the sources of a cost, its default and its maximum.
 var costFields = strictyaml.Fields[costDecoder]{
 	"header": func(d *costDecoder, n *strictyaml.Node) {
 		if name, ok := d.headerName(n, "cost: header"); ok {
@@ -150,16 +150,16 @@ func (d *ruleDecoder) cost(n *strictyaml.Node) {
 		before := d.Count()
 		strictyaml.Decode(&d.Decoder, n, "cost", costFields, nil, c)
 		if d.Count() == before && c.sources != 1 && n.Whole() {
-			d.Fault(n, "cost: has %d sources: write exactly one, as {header: X-Cost, default: 1}", c.sources)
+			d.Fault(n, "cost: has %d sources: write exactly one, as in {header: X-Cost, default: 1}", c.sources)
 		}
 	case strictyaml.Scalar:
 		if n.Type != strictyaml.Int {
-			d.Fault(n, "cost: is %s: write a number, or where it is read from, as {header: X-Cost, default: 1, max: 100}", n)
+			d.Fault(n, "cost: is %s: write a number or a source, as in {header: X-Cost, default: 1, max: 100}", n)
 			return
 		}
 		c.cost.Default, _ = d.Int(n, "cost", 1, sluice.MaxCost)
 	default:
-		d.Fault(n, "cost: is %s: write a number, or where it is read from, as {header: X-Cost, default: 1, max: 100}", n)
+		d.Fault(n, "cost: is %s: write a number or a source, as in {header: X-Cost, default: 1, max: 100}", n)
 	}
 	d.r.Cost = c.cost
 }

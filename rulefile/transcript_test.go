@@ -21,9 +21,9 @@ import (
 
 var update = flag.Bool("update", false, "write the results of the transcripts")
 
-// A testCase is some files and what becomes of them. In a transcript it is "==== case: NAME", a file, further files
-// after "==== file: NAME", and "==== result". The first file is called rules.yaml. A name that ends in "(merge)" sets
-// MergeDomains.
+// testCase is a set of files with the result of reading them. In a transcript it is "==== case: NAME", a file, further
+// files after "==== file: NAME", and "==== result". The first file is called rules.yaml. A name that ends in "(merge)"
+// sets MergeDomains.
 type testCase struct {
 	name    string
 	sources []rulefile.File
@@ -68,7 +68,7 @@ func (c testCase) write(b *strings.Builder, result string) {
 	fmt.Fprintf(b, "==== result\n%s", result)
 }
 
-// read compiles the files, and returns the configuration or all faults.
+// read compiles the files, and returns the configuration or all errors.
 func (c testCase) read() (rules.Config, error) {
 	cfg, err := rulefile.Parse(c.options(), c.sources...)
 	if err == nil {
@@ -120,7 +120,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// checkFaults checks that all faults have their place.
+// checkFaults checks that all errors have a position.
 func checkFaults(t testing.TB, name string, err error) {
 	t.Helper()
 	joined, ok := err.(interface{ Unwrap() []error })
@@ -131,12 +131,12 @@ func checkFaults(t testing.TB, name string, err error) {
 	for _, fault := range joined.Unwrap() {
 		var e *rules.Error
 		if !errors.As(fault, &e) || !placed.MatchString(fault.Error()) || e.Msg == "" {
-			t.Errorf("%s: a fault without file, line and column: %v", name, fault)
+			t.Errorf("%s: an error without file, line and column: %v", name, fault)
 		}
 	}
 }
 
-// dump writes what is not zero.
+// dump writes all values that are not zero.
 func dump(b *strings.Builder, v reflect.Value, indent string) {
 	switch x := v.Interface().(type) {
 	case rules.Position:

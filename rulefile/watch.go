@@ -25,37 +25,38 @@ const (
 	defaultDebounce     = 200 * time.Millisecond
 )
 
-// maxReads is how often [Watcher.Reload] reads files that keep changing. With the default Debounce that is two seconds.
+// maxReads is the maximum number of times that [Watcher.Reload] reads files that keep changing. With the default
+// Debounce that takes 2 s.
 const maxReads = 11
 
 var (
-	errRunning   = errors.New("rulefile: the watcher is running already")
+	errRunning   = errors.New("rulefile: the watcher is already running")
 	errUnsettled = errors.New("rulefile: the rule files kept changing while they were read: keeping the last good set")
 )
 
-// WatchConfig is how a [Watcher] is made. Paths is required.
+// WatchConfig configures a [Watcher]. Paths is required.
 type WatchConfig struct {
 	// Paths are files and directories, as for [ReadFiles].
 	Paths   []string
 	Options Options
 
-	// Read replaces [ReadFiles], for directories that are read in another way. It is given the paths.
+	// Read replaces [ReadFiles], for directories that are read in another way. It is called with Paths.
 	Read func(paths ...string) ([]File, error)
 
-	// PollInterval is how often the files are read whether or not the system told of a change: it forgets to when there are
-	// many, and for network file systems it never does. Default 5 s.
+	// PollInterval is the interval at which the files are read even without a file event, because the system drops
+	// events when there are many and sends none for network file systems. The default is 5 s.
 	PollInterval time.Duration
-	// Debounce is how long the files must have stayed the same before a change counts, since they may be half written.
-	// A writer that pauses for longer in the middle of a file should write another and rename it. Default 200 ms.
+	// Debounce is how long files must be unchanged before they are loaded; the default is 200 ms. It protects against
+	// half-written files; slower writers should write to a temporary file and rename it.
 	Debounce time.Duration
 
-	// ReloadOnSIGHUP has Run look at the files when the process is sent SIGHUP, as operators are used to.
+	// ReloadOnSIGHUP makes Run check the files on SIGHUP.
 	ReloadOnSIGHUP bool
 
-	// OnReload is called with each set after the first as soon as it is live, OnError once for files that cannot be loaded,
-	// and OnRecovered when such files are again those of the live set, which stays as it is.
-	// They are called one after the other in the order of what happened, by Run or by Reload, which go on when they
-	// return. They may call the watcher. Each may be nil.
+	// OnReload is called with each set after the first once it is live, OnError once for files that cannot be loaded,
+	// and OnRecovered when such files are again those of the live set, which is unchanged.
+	// They are called one after the other in the order of events, by Run or Reload, which continue when they return.
+	// They may call the watcher. Each may be nil.
 	OnReload    func(*LoadResult)
 	OnError     func(error)
 	OnRecovered func(*LoadResult)
@@ -85,7 +86,7 @@ func (c *WatchConfig) setDefaults() {
 func (c *WatchConfig) validate() error {
 	switch {
 	case len(c.Paths) == 0:
-		return errors.New("rulefile: nothing to watch: give a file or a directory in Paths")
+		return errors.New("rulefile: no paths to watch: set Paths to a file or a directory")
 	case c.PollInterval < 0 || c.Debounce < 0:
 		return fmt.Errorf("rulefile: PollInterval is %v and Debounce %v: use positive durations, or 0 for the defaults",
 			c.PollInterval, c.Debounce)
@@ -93,46 +94,46 @@ func (c *WatchConfig) validate() error {
 	return nil
 }
 
-// Watcher keeps a rule set that is as its files say. A set that cannot be loaded never replaces one that could: the
-// last good set stays live until the files are good again, which needs no restart.
+// Watcher keeps a rule set up to date with its files. A set that cannot be loaded never replaces one that could: the
+// last good set stays live until the files are valid again, without a restart.
 //
-// [Watcher.Run] notices changes. Without it the set changes on [Watcher.Reload] only.
+// [Watcher.Run] watches for changes. Without it, only [Watcher.Reload] changes the set.
 type Watcher struct {
 	cfg           WatchConfig
 	live          atomic.Pointer[LoadResult]
 	running       atomic.Bool
-	reloadSignals chan os.Signal                        // nil unless asked for
-	read          func(paths ...string) ([]File, error) // cfg.Read, but for tests
+	reloadSignals chan os.Signal                        // nil unless ReloadOnSIGHUP
+	read          func(paths ...string) ([]File, error) // cfg.Read, except in tests
 
-	// checking is held while the files are read and compiled, and guards the fields below. It is taken before mu.
+	// checking is held while the files are read and compiled, and guards the fields below. It is locked before mu.
 	checking sync.Mutex
-	good     fingerprint // of what is live
-	bad      fingerprint // of what was refused last
-	badErr   error       // why; nil: what is live is what was seen last
+	good     fingerprint // of the live set
+	bad      fingerprint // of the last rejected files
+	badErr   error       // their error; nil: the live set is the last one read
 	seen     fingerprint // of a change that is not yet Debounce old
-	seenAt   time.Time   // when it was first read; zero: there is none
+	seenAt   time.Time   // time of its first read; zero: there is none
 
-	mu      sync.Mutex // guards the fields below, and is held for moments only
+	mu      sync.Mutex // guards the fields below; held only briefly
 	status  Status
-	calls   []func() // of OnReload, OnError and OnRecovered that are due
+	calls   []func() // pending calls of OnReload, OnError and OnRecovered
 	calling bool
 }
 
-// Status is how a [Watcher] is doing.
+// Status is the state of a [Watcher].
 type Status struct {
 	Digest   string    // of the live set
-	LoadedAt time.Time // when it went live
-	Reloads  int       // how many sets have replaced another
+	LoadedAt time.Time // time when it went live
+	Reloads  int       // number of sets that have replaced another
 
-	LastError    error     // why the live set is not what the files say; nil: it is
-	FailingSince time.Time // since when it is not
+	LastError    error     // why the files are not live; nil: they are
+	FailingSince time.Time // since when they are not
 
-	FileEvents    bool  // the system tells of changes; else they are found by reading the files every so often
+	FileEvents    bool  // the system sends file events; else changes are found by polling
 	FileEventsErr error // why it does not; nil also while Run is not running
 }
 
-// NewWatcher loads the rules. It fails if that fails, and if there are no files: a program should not start without its
-// rules.
+// NewWatcher loads the rules. It returns an error if that fails or if there are no files, because a program should not
+// start without its rules.
 func NewWatcher(c WatchConfig) (*Watcher, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -160,7 +161,7 @@ func NewWatcher(c WatchConfig) (*Watcher, error) {
 	return w, nil
 }
 
-// contained makes an error of a panic in read, so that the last good set stays live.
+// contained converts a panic in read to an error, so that the last good set stays live.
 func contained(read func(...string) ([]File, error)) func(...string) ([]File, error) {
 	return func(paths ...string) (sources []File, err error) {
 		defer panics.Recover(func(e *panics.Error) {
@@ -170,21 +171,21 @@ func contained(read func(...string) ([]File, error)) func(...string) ([]File, er
 	}
 }
 
-// Set is the live rule set. It is never nil and takes no lock: ask for it once a request.
+// Set returns the live rule set. It is never nil and takes no lock: call it once per request.
 func (w *Watcher) Set() *rules.Set { return w.live.Load().Set }
 
-// Current is what is live, with the files it was read from. It must not be changed.
+// Current returns the live set with the files it was read from. It must not be changed.
 func (w *Watcher) Current() *LoadResult { return w.live.Load() }
 
-// Status tells how the watcher is doing.
+// Status returns the state of the watcher.
 func (w *Watcher) Status() Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.status
 }
 
-// Reload has the files looked at now, without waiting for news of them: on a SIGHUP, say. It waits until they have
-// settled and returns why what they say is not live, or nil if it is.
+// Reload reads the files now, for example on a signal. It blocks until they have been unchanged for Debounce, and
+// returns the error of loading them, or nil if they are live.
 func (w *Watcher) Reload() error {
 	for n := 1; ; n++ {
 		again, err := w.check()
@@ -199,7 +200,7 @@ func (w *Watcher) Reload() error {
 	}
 }
 
-// Run keeps the set up to date until the context ends, and then returns nil.
+// Run keeps the set up to date until ctx is done, and then returns nil.
 func (w *Watcher) Run(ctx context.Context) error {
 	return w.run(ctx, newNotifier(w.cfg.Paths))
 }
@@ -226,7 +227,7 @@ func (w *Watcher) run(ctx context.Context, n *notifier) error {
 	return nil
 }
 
-// signalled calls f while SIGHUP comes to the watcher, if that was asked for.
+// signalled calls f while SIGHUP is delivered to the watcher, if configured.
 func signalled(w *Watcher, f func()) {
 	if w.reloadSignals != nil {
 		signal.Notify(w.reloadSignals, syscall.SIGHUP)
@@ -235,21 +236,21 @@ func signalled(w *Watcher, f func()) {
 	f()
 }
 
-// loop checks the files at the start, when they changed, and every so often. Before each check it calls follow, so that
-// what comes after the check is told of through changed.
+// loop checks the files at the start, after changes, and every PollInterval. Before each check it calls follow, so that
+// later changes are signalled on changed.
 func (w *Watcher) loop(ctx context.Context, changed <-chan struct{}, follow func()) {
 	tick := time.NewTicker(w.cfg.PollInterval)
 	defer tick.Stop()
 	due := time.NewTimer(0)
 	defer due.Stop()
-	armed := true // due will fire, and what it finds includes all that changes until then
+	armed := true // due will fire; its check includes all changes until then
 	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			// A change is looked at when it is heard of, but a thousand of them are not looked at a thousand times.
+			// A change is checked at once, but checks are at least Debounce apart.
 			if !armed {
 				due.Reset(max(0, w.cfg.Debounce-time.Since(last)))
 				armed = true
@@ -260,7 +261,7 @@ func (w *Watcher) loop(ctx context.Context, changed <-chan struct{}, follow func
 		case <-w.reloadSignals:
 		}
 		follow()
-		again, _ := w.check() // OnError has the error
+		again, _ := w.check() // OnError gets the error
 		w.call()
 		last = time.Now()
 		if armed = again > 0; armed {
@@ -271,10 +272,10 @@ func (w *Watcher) loop(ctx context.Context, changed <-chan struct{}, follow func
 	}
 }
 
-// check reads the files once and makes of them what can be made. If they may be half written it returns in how long to
-// check again. Else it returns 0, and why what they say is not live.
+// check reads the files once and loads them if they are unchanged for Debounce. Otherwise it returns the time until the
+// next check. If that is 0, err says why the files are not live.
 //
-// A failure to read them is treated like a content: it too must last before it counts, because directories are swapped
+// A failure to read the files is treated like a content: it too must last for Debounce, because directories are swapped
 // and files are replaced in more than one step.
 func (w *Watcher) check() (again time.Duration, err error) {
 	w.checking.Lock()
@@ -290,7 +291,7 @@ func (w *Watcher) check() (again time.Duration, err error) {
 		w.seenAt, w.badErr = time.Time{}, nil
 		w.clearError()
 		return 0, nil
-	case w.badErr != nil && seen == w.bad: // which has been reported
+	case w.badErr != nil && seen == w.bad: // already reported
 		w.seenAt = time.Time{}
 		return 0, w.badErr
 	case w.seenAt.IsZero() || seen != w.seen:
@@ -345,8 +346,8 @@ func (w *Watcher) clearError() {
 	w.status.LastError, w.status.FailingSince = nil, time.Time{}
 }
 
-// call makes the calls that are due, in order and without a lock. One goroutine does at a time; another that has calls
-// to make leaves them to it, so that a callback may itself reload.
+// call runs the pending calls in order and without a lock. Only one goroutine does so at a time; another leaves its
+// calls to it, so that a callback may itself reload.
 func (w *Watcher) call() {
 	for {
 		f := w.nextCall()
@@ -376,12 +377,12 @@ func (w *Watcher) nextCall() func() {
 	return f
 }
 
-// fingerprint tells contents apart. It is all of a hash where a Digest, which is for people, is a part.
+// fingerprint identifies contents. It is a whole hash; the Digest for people is a part of one.
 type fingerprint [sha256.Size]byte
 
 func fingerprintOf(sources []File, err error) (f fingerprint) {
 	h := sha256.New()
-	part := func(s []byte) { // with its length, so that no two lists of parts look alike
+	part := func(s []byte) { // with its length, so that different lists of parts differ
 		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(s))))
 		h.Write(s)
 	}

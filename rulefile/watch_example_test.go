@@ -53,7 +53,7 @@ func ExampleWatcher() {
 	// <nil>
 }
 
-// A program that reloads on SIGHUP calls Reload and learns what came of it.
+// A program that reloads on SIGHUP calls Reload and gets the result.
 func ExampleWatcher_Reload() {
 	dir, err := os.MkdirTemp("", "rules")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// SIGHUP has the files looked at where the system tells of no change and the next look is an hour away.
+// SIGHUP makes the watcher check the files, even without a file event and long before the next poll.
 func TestWatchHangup(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) {

@@ -17,22 +17,21 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// The tests here run the watcher's loop on a clock of their own over real files, and are the ones who tell it of
-// changes, or keep silent about them.
+// The tests here run the watcher's loop on a virtual clock over real files, and decide which changes cause an event.
 
 const (
 	testEvery  = 5 * time.Second
 	testSettle = 200 * time.Millisecond
 )
 
-// testRules is a file with one rule, whose description tells versions apart.
+// testRules returns a file with one rule, whose description identifies the version.
 func testRules(version string) string {
 	return fmt.Sprintf("rules:\n  - name: always\n    description: %s\n    limit: 10/s\n", version)
 }
 
 const brokenRules = "rules:\n  - name: always\n    limit: plenty\n"
 
-// testLoop is a watcher whose loop runs in a bubble.
+// testLoop is a watcher whose loop runs in a synctest bubble.
 type testLoop struct {
 	*Watcher
 	t       *testing.T
@@ -40,7 +39,7 @@ type testLoop struct {
 	began   time.Time
 	changed chan struct{}
 	reads   atomic.Int64
-	news    []string // "load VERSION" and "error", each with when
+	news    []string // "load VERSION" and "error", each with its time
 	stop    context.CancelFunc
 }
 
@@ -52,7 +51,7 @@ func inBubble(t *testing.T, f func(l *testLoop)) {
 		go l.loop(ctx, l.changed, func() {})
 		synctest.Wait()
 		f(l)
-		stop() // and the bubble sees that nothing is left
+		stop() // the bubble checks that nothing is left
 	})
 }
 
@@ -92,7 +91,7 @@ func (l *testLoop) write(content string) {
 	}
 }
 
-// tell tells the loop that something changed.
+// tell signals a change to the loop.
 func (l *testLoop) tell() {
 	select {
 	case l.changed <- struct{}{}:
@@ -101,7 +100,7 @@ func (l *testLoop) tell() {
 	synctest.Wait()
 }
 
-// at waits until that long after the beginning.
+// at waits until d after the start.
 func (l *testLoop) at(d time.Duration) {
 	<-time.After(d - time.Since(l.began))
 	synctest.Wait()
@@ -151,7 +150,7 @@ func TestWatchFindsWhatNoEventToldOf(t *testing.T) {
 	})
 }
 
-// What changed between the constructor and the loop is found at once.
+// Changes between the constructor and the loop are found at once.
 func TestWatchFindsWhatChangedBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLoop(t)
@@ -167,7 +166,7 @@ func TestWatchFindsWhatChangedBeforeIt(t *testing.T) {
 func TestWatchWaitsForTheOtherHalf(t *testing.T) {
 	inBubble(t, func(l *testLoop) {
 		whole := testRules("2") + "  - name: more\n    limit: 1/s\n"
-		half := strings.Index(whole, "  - name: more") // which is a good file of its own
+		half := strings.Index(whole, "  - name: more") // the first half is a valid file too
 		l.at(time.Second)
 		l.write(whole[:half])
 		l.tell()
@@ -197,7 +196,7 @@ func TestWatchLoadsOnceAfterAStorm(t *testing.T) {
 	})
 }
 
-// Events that change nothing cost little.
+// Events without a change cost little.
 func TestWatchReadsNoMoreOftenThanItSettles(t *testing.T) {
 	inBubble(t, func(l *testLoop) {
 		for i := range 1000 {
@@ -224,7 +223,7 @@ func TestWatchReportsABadSetOnce(t *testing.T) {
 			t.Errorf("status has the error %v since %v, want one since %v", status.LastError, status.FailingSince, want)
 		}
 		if err := l.Reload(); err == nil || err.Error() != status.LastError.Error() {
-			t.Errorf("Reload says %v, want %v", err, status.LastError)
+			t.Errorf("Reload returned %v, want %v", err, status.LastError)
 		}
 
 		l.write(brokenRules + "# still\n")
@@ -252,13 +251,13 @@ func TestWatchBackToWhatIsLive(t *testing.T) {
 			l.write(brokenRules)
 			l.tell()
 			l.at(from + 10*time.Second)
-			l.wantNews(fmt.Sprint(from+1200*time.Millisecond, " error")) // the second time too: it was good in between
+			l.wantNews(fmt.Sprint(from+1200*time.Millisecond, " error")) // the second time too: it was valid in between
 			l.write(testRules("1"))
 			l.tell()
 			l.at(from + 20*time.Second)
 			l.wantNews(fmt.Sprint(from+10200*time.Millisecond, " recover 1"))
 			if err := l.Status().LastError; err != nil || l.Current() != live || l.Status().Reloads != 0 {
-				t.Errorf("back at what is live: error %v, %d reloads", err, l.Status().Reloads)
+				t.Errorf("back at the live files: error %v, %d reloads", err, l.Status().Reloads)
 			}
 		}
 	})
@@ -314,7 +313,7 @@ func TestReloadWaitsUntilFilesHaveSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLoop(t)
 		if err := l.Reload(); err != nil || time.Since(l.began) != 0 {
-			t.Errorf("nothing changed: %v after %v, want an answer at once", err, time.Since(l.began))
+			t.Errorf("nothing changed: %v after %v, want a result at once", err, time.Since(l.began))
 		}
 		l.write(testRules("write-0"))
 		read := l.read
@@ -351,7 +350,7 @@ func TestReloadGivesUpOnFilesThatNeverSettle(t *testing.T) {
 	})
 }
 
-// However many look at a change, it is loaded once, and all learn what came of it.
+// However many callers check a change, it is loaded once, and all get the result.
 func TestReloadsAtOnce(t *testing.T) {
 	inBubble(t, func(l *testLoop) {
 		for _, step := range []struct {
@@ -367,7 +366,7 @@ func TestReloadsAtOnce(t *testing.T) {
 			l.tell()
 			for range callers {
 				if err := <-answers; (err == nil) != step.good {
-					t.Errorf("%s: a caller was told %v", step.news, err)
+					t.Errorf("%s: a caller got %v", step.news, err)
 				}
 			}
 			l.wantNews(fmt.Sprint(time.Since(l.began), " ", step.news))
@@ -375,7 +374,8 @@ func TestReloadsAtOnce(t *testing.T) {
 	})
 }
 
-// Callbacks hold no lock: they may ask, and even reload. What they cause is told when they are done, in order.
+// Callbacks hold no lock: they may query the watcher, and even reload. Their own events follow when they are done, in
+// order.
 func TestReloadFromOnLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLoop(t)
@@ -401,7 +401,7 @@ func TestReloadFromOnLoad(t *testing.T) {
 	})
 }
 
-// A callback that panics takes nothing along but its caller.
+// A callback that panics affects only its caller.
 func TestReloadAfterAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLoop(t)
@@ -425,7 +425,7 @@ func TestReloadAfterAPanic(t *testing.T) {
 	})
 }
 
-// Where the system has no more watches to give, the content check does.
+// Where the system has no more watches, polling finds changes.
 func TestWatchWithoutEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLoop(t)

@@ -11,14 +11,14 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// unprivileged reports whether this process is not root, which no mode keeps from reading. As root it runs the test again
-// in a process of another user and returns false.
+// unprivileged reports whether this process is not root, because root can read files of any mode. As root it runs the
+// test again in a process of another user and returns false.
 func unprivileged(t *testing.T) bool {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		return true
 	}
-	// Not by the binary's path: it may be in a directory that only root can enter.
+	// Not by the binary's path, which may be in a directory that only root can enter.
 	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^"+t.Name()+"$")
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), "TMPDIR=/tmp")

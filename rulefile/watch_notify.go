@@ -13,14 +13,14 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// notifier has the system tell of changes to files.
+// notifier receives file events from the system.
 //
-// It watches directories, never files: a file that is replaced takes its watch away with it. Which directories decide
-// what the paths lead to changes with what happens in them, so follow is called again and again.
+// It watches directories, never files: replacing a file removes its watch. The directories that determine the target of
+// a path change with their contents, so follow is called again and again.
 type notifier struct {
 	paths   []string
-	open    func() (*fsnotify.Watcher, error) // fsnotify.NewWatcher, but for tests
-	changed chan struct{}                     // holds one: that there was news, not what
+	open    func() (*fsnotify.Watcher, error) // fsnotify.NewWatcher, except in tests
+	changed chan struct{}                     // has room for one: that there was an event, not which
 	wanted  atomic.Pointer[places]
 
 	fs      *fsnotify.Watcher // nil until it could be opened
@@ -31,7 +31,7 @@ func newNotifier(paths []string) *notifier {
 	return &notifier{paths: paths, open: fsnotify.NewWatcher, changed: make(chan struct{}, 1)}
 }
 
-// follow watches what the paths lead to by now. An error means that changes may go unheard; the next call tries again.
+// follow watches the current targets of the paths. An error means that events may be missed; the next call tries again.
 func (n *notifier) follow() error {
 	if n.fs == nil {
 		w, err := n.open()
@@ -41,8 +41,8 @@ func (n *notifier) follow() error {
 		n.fs = w
 		n.hearing.Go(n.hear)
 	}
-	// A link that changes after it was followed and before its directory is watched goes unheard: look again until
-	// nothing has changed. What never rests is left to the content check.
+	// A link that changes after it was followed and before its directory is watched causes no event: repeat until
+	// nothing has changed. Links that never stop changing are left to polling.
 	const tries = 4
 	var err error
 	next := placesOf(n.paths)
@@ -60,12 +60,13 @@ func (n *notifier) follow() error {
 func (n *notifier) watch(wanted places) error {
 	for _, dir := range n.fs.WatchList() {
 		if _, ok := wanted[dir]; !ok {
-			_ = n.fs.Remove(dir) // fails only if the directory went away, and its watch with it
+			_ = n.fs.Remove(dir) // fails only if the directory was removed, and its watch with it
 		}
 	}
 	var faults []error
 	for dir := range wanted {
-		// Also those that are watched: it may be another directory of that name. Adding one twice does nothing.
+		// Also those that are already watched: it may be another directory with that name. Adding one twice does
+		// nothing.
 		if err := n.fs.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			faults = append(faults, &fs.PathError{Op: "watch", Path: dir, Err: err})
 		}
@@ -73,7 +74,7 @@ func (n *notifier) watch(wanted places) error {
 	return errors.Join(faults...)
 }
 
-// hear passes news on until the notifier is closed.
+// hear forwards events until the notifier is closed.
 func (n *notifier) hear() {
 	events, errs := n.fs.Events, n.fs.Errors
 	for events != nil || errs != nil {
@@ -94,12 +95,12 @@ func (n *notifier) hear() {
 		}
 		select {
 		case n.changed <- struct{}{}:
-		default: // there is news already
+		default: // an event is already pending
 		}
 	}
 }
 
-// close returns when all that follow started has ended.
+// close returns when all goroutines of follow have ended.
 func (n *notifier) close() {
 	if n.fs != nil {
 		_ = n.fs.Close() // nothing was written that could be lost
@@ -107,8 +108,8 @@ func (n *notifier) close() {
 	}
 }
 
-// places are the directories that decide what some paths lead to, each with the names in it that matter; nil: all do.
-// The directories are named without symbolic links, so that none is there twice.
+// places contains the directories that determine the targets of some paths, each with the names in it that matter; nil:
+// all. The directories are named without symbolic links, so that none occurs twice.
 type places map[string]map[string]bool
 
 func placesOf(paths []string) places {
@@ -119,7 +120,7 @@ func placesOf(paths []string) places {
 			continue
 		}
 		p[dir] = nil
-		entries, _ := os.ReadDir(dir) // if it cannot be read the check says so
+		entries, _ := os.ReadDir(dir) // the check reports it if it cannot be read
 		for _, e := range entries {
 			if e.Type()&fs.ModeSymlink != 0 && !strings.HasPrefix(e.Name(), ".") {
 				p.follow(filepath.Join(dir, e.Name()))
@@ -129,13 +130,13 @@ func placesOf(paths []string) places {
 	return p
 }
 
-// maxLinks is how many symbolic links a path may lead through, as in Linux.
+// maxLinks is the maximum number of symbolic links in a path, as in Linux.
 const maxLinks = 40
 
-// follow walks a path as the system does, and adds each entry that would lead elsewhere if it changed: the links, the
-// file at the end, or the first entry that is not there. If a directory is at the end it returns its name.
+// follow walks a path like the system, and adds each entry whose change would change the target: the links, the file at
+// the end, or the first entry that does not exist. If the target is a directory, it returns its name.
 //
-// Directories on the way are not watched for being renamed. They seldom are, and the content check finds it.
+// Directories on the way are not watched for renames. These are rare, and polling finds them.
 func (p places) follow(path string) (dir string, ok bool) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -193,7 +194,7 @@ func (p places) add(dir, name string) {
 	names[name] = true
 }
 
-// decidedBy tells whether what happened to the file of this name may matter.
+// decidedBy reports whether an event of the file with this name may change a target.
 func (p places) decidedBy(name string) bool {
 	if _, ok := p[name]; ok { // the directory itself
 		return true

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// layFiles makes a tree of files below a new directory: "a/b" is a file, "a/" a directory and "a -> b" a link. In a
-// link's target ROOT stands for the new directory.
+// layFiles creates a tree of files below a new directory: "a/b" is a file, "a/" a directory and "a -> b" a link. ROOT
+// in the target of a link is the new directory.
 func layFiles(t *testing.T, entries ...string) string {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -38,7 +38,7 @@ func layFiles(t *testing.T, entries ...string) string {
 	return root
 }
 
-// describePlaces writes places as "dir: name name", and "dir: *" where all names matter.
+// describePlaces returns places as "dir: name name", and "dir: *" if all names matter.
 func describePlaces(root string, p places) string {
 	var lines []string
 	for _, dir := range slices.Sorted(maps.Keys(p)) {

@@ -26,10 +26,10 @@ const (
 	soakLimit   = 500 // of each user over the whole run
 )
 
-// TestReloadsUnderLoad changes the rules a thousand times, in all the ways in which files change, while requests are
-// decided by them. One rule is in all good versions, with changing descriptions and among changing others: no request
-// may miss it, and what it counted must survive. The last good version must be live after each change, and each bad one
-// must have been reported.
+// TestReloadsUnderLoad changes the rules 1000 times, in all the ways in which files change, while requests are decided
+// by them. One rule is in all valid versions, with changing descriptions and among changing others: no request may miss
+// it, and its usage must survive. The last valid version must be live after each change, and each invalid one must be
+// reported.
 func TestReloadsUnderLoad(t *testing.T) {
 	steps := 500
 	if os.Getenv("SLUICE_SOAK") == "1" {
@@ -66,7 +66,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 	}
 }
 
-// soak is a directory of rules that changes: a.yaml, which is a link as in the volume of a config map, and b.yaml.
+// soak is a changing directory of rules: a.yaml, a link as in the volume of a config map, and b.yaml.
 type soak struct {
 	t       *testing.T
 	rand    *rand.Rand
@@ -75,10 +75,10 @@ type soak struct {
 	version int
 	onDisk  map[string]soakFile
 	live    map[string]soakFile
-	digest  string // of what is live
+	digest  string // of the live set
 
-	// disk is held while files are read, and while they are written in steps that no reader is to see apart: on a busy
-	// machine it may take so long between two steps that what is there between them has settled.
+	// disk is held while files are read, and while they are written in steps that no reader may see separately: on a
+	// busy machine the time between two steps may exceed the debounce time.
 	disk      sync.Mutex
 	otherHalf func() // writes the rest of a file, once half of it was read
 
@@ -144,7 +144,7 @@ func (s *soak) read(paths ...string) ([]File, error) {
 	return sources, err
 }
 
-// step makes one change and sees what comes of it.
+// step makes one change and checks its result.
 func (s *soak) step() {
 	if s.rand.IntN(50) == 0 {
 		s.vanish()
@@ -166,8 +166,8 @@ func (s *soak) step() {
 	s.expect(changes)
 }
 
-// good is a new version of a file. That of a.yaml has the rule that is always there at its end, so that much of it is
-// without that rule a good file too.
+// good returns a new version of a file. That of a.yaml has the permanent rule at its end, so that large parts of it are
+// valid files without that rule.
 func (s *soak) good(name string) soakFile {
 	s.version++
 	var b strings.Builder
@@ -191,7 +191,7 @@ func (s *soak) bad() soakFile {
 	}[s.rand.IntN(3)], s.version)}
 }
 
-// write writes a file in one of the ways in which that is done.
+// write writes a file in one of the usual ways.
 func (s *soak) write(name, text string) {
 	switch n := s.rand.IntN(4); {
 	case n == 0:
@@ -212,7 +212,7 @@ func (s *soak) overwrite(name, text string) {
 	s.must(os.WriteFile(s.path(name), []byte(text), 0o600))
 }
 
-// overwriteInHalves leaves a file half written until it was read so.
+// overwriteInHalves leaves a file half written until it was read in that state.
 func (s *soak) overwriteInHalves(name, text string) {
 	half := s.rand.IntN(len(text))
 	s.disk.Lock()
@@ -230,7 +230,7 @@ func (s *soak) overwriteInHalves(name, text string) {
 	}
 }
 
-// swap replaces what a.yaml links to as a kubelet does.
+// swap replaces the target of the link a.yaml like a kubelet.
 func (s *soak) swap(text string) {
 	s.version++
 	next := fmt.Sprint("..", s.version)
@@ -244,22 +244,22 @@ func (s *soak) swap(text string) {
 	}
 }
 
-// vanish takes the directory away and brings it back.
+// vanish removes the directory and restores it.
 func (s *soak) vanish() {
 	s.must(os.Rename(s.dir, s.dir+".away"))
 	s.wantRefused++
 	if s.watcher.Reload() == nil {
-		s.t.Error("a directory that is not there was loaded")
+		s.t.Error("a missing directory was loaded")
 	}
 	if s.wait() == nil {
-		s.t.Error("a directory that is not there was reported as loaded")
+		s.t.Error("a missing directory was reported as loaded")
 	}
 	s.must(os.Rename(s.dir+".away", s.dir))
 	s.expect(true)
 }
 
-// expect sees that what is on disk is live if it is good, and is reported if it is bad. Half of the time it asks for a
-// reload and half of the time it leaves all to the watcher.
+// expect checks that the files are live if valid, and reported if not. In 50 % of the cases it calls Reload, otherwise
+// it leaves the work to the watcher.
 func (s *soak) expect(changes bool) {
 	s.t.Helper()
 	good := s.onDisk["a.yaml"].good && s.onDisk["b.yaml"].good
@@ -299,17 +299,17 @@ func (s *soak) wait() error {
 	case err := <-s.news:
 		return err
 	case <-time.After(30 * time.Second):
-		s.t.Fatalf("there were no news; status %+v", s.watcher.Status())
+		s.t.Fatalf("there was no event; status %+v", s.watcher.Status())
 		return nil
 	}
 }
 
-// traffic is clients that decide requests by the rules that are live.
+// traffic runs clients that decide requests by the live rules.
 type traffic struct {
 	t        *testing.T
 	watcher  *Watcher
 	limiter  *sluice.Limiter
-	users    atomic.Int64 // how many there are by now
+	users    atomic.Int64 // their current number
 	requests atomic.Int64
 	admitted [soakUsers]atomic.Int64
 }
@@ -351,7 +351,7 @@ func (f *traffic) request(user int, m *rules.MatchResult, out []sluice.Decision)
 		return out
 	}
 	if !slices.ContainsFunc(m.Rules, func(r *rules.Rule) bool { return r.Name == "always" }) {
-		f.t.Errorf("a request was not matched by the rule that is always there, but by %d others", len(m.Rules))
+		f.t.Errorf("a request was not matched by the permanent rule, but by %d others", len(m.Rules))
 		return out
 	}
 	out = slices.Grow(out[:0], len(m.Takes))[:len(m.Takes)]
@@ -365,7 +365,7 @@ func (f *traffic) request(user int, m *rules.MatchResult, out []sluice.Decision)
 	return out
 }
 
-// finish spends what is left, and sees that no user got more or less than the limit.
+// finish uses up the remaining quota, and checks that no user got more or less than the limit.
 func (f *traffic) finish() {
 	var m rules.MatchResult
 	var out []sluice.Decision

@@ -13,15 +13,15 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// The tests here have the real system tell of changes: the content check comes once an hour.
+// The tests here use real file events: polling is once an hour.
 
-// settle is longer than a busy machine keeps a test waiting between two system calls.
+// settle is longer than a busy machine delays a test between two system calls.
 const settle = 100 * time.Millisecond
 
-// patience is how long a test waits for what should come in milliseconds.
+// patience is the maximum time to wait for an event that should come in milliseconds.
 const patience = 30 * time.Second
 
-// watching is a watcher that runs.
+// watching is a running watcher.
 type watching struct {
 	*rulefile.Watcher
 	t     *testing.T
@@ -61,7 +61,7 @@ func described(l *rulefile.LoadResult) string {
 	return "without rules"
 }
 
-// until waits for what has no channel to wait on.
+// until waits for a condition without a channel.
 func (w *watching) until(what string, true func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(patience); !true(); <-time.After(time.Millisecond) {
@@ -99,7 +99,7 @@ func (w *watching) wantError(part string) {
 			w.t.Errorf("got the error %v, want one with %q", err, part)
 		}
 		if w.Set() != before || w.Status().LastError == nil {
-			w.t.Error("a bad set has changed what is live, or was not noted")
+			w.t.Error("an invalid set has changed the live set, or was not reported")
 		}
 	case <-time.After(patience):
 		w.t.Fatalf("no error was reported; status %+v", w.Status())
@@ -122,7 +122,7 @@ func putFile(t *testing.T, file, content string) {
 	noError(t, os.WriteFile(file, []byte(content), 0o600))
 }
 
-// eachWay runs a test of a directory with a file a.yaml twice: given the directory, and given the file.
+// eachWay runs a test of a directory with a file a.yaml twice: with the directory and with the file as path.
 func eachWay(t *testing.T, f func(t *testing.T, dir string, paths ...string)) {
 	for _, way := range []string{".", "a.yaml"} {
 		t.Run(way, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestWatchWrites(t *testing.T) {
 	})
 }
 
-// Some editors write another file and rename it; some move the old one out of the way first.
+// Some editors write another file and rename it; some first rename the old one.
 func TestWatchEditors(t *testing.T) {
 	eachWay(t, func(t *testing.T, dir string, paths ...string) {
 		file := dir + "/a.yaml"
@@ -163,7 +163,7 @@ func TestWatchEditors(t *testing.T) {
 	})
 }
 
-// project does what a kubelet does to update a volume of a config map.
+// project updates a volume of a config map like a kubelet.
 func project(t *testing.T, dir, version string) {
 	t.Helper()
 	data := "..2026_" + version
@@ -190,7 +190,7 @@ func TestWatchConfigMaps(t *testing.T) {
 	})
 }
 
-// A path may lead through a link that releases are switched by.
+// A path may contain a link that switches releases.
 func TestWatchLinks(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -209,7 +209,7 @@ func TestWatchLinks(t *testing.T) {
 	w.wantLoad("3b")
 	putFile(t, root+"/linked.yaml", ruleText("0"))
 	noError(t, os.Symlink("../../../linked.yaml", root+"/releases/3/rules/0.yaml"))
-	w.wantError("first") // is there twice
+	w.wantError("first") // the rule is there twice
 	noError(t, os.Remove(root+"/releases/3/rules/a.yaml"))
 	w.wantLoad("0")
 	putFile(t, root+"/linked.yaml", ruleText("00"))
@@ -253,7 +253,7 @@ func TestWatchDirectoryDeletedAndMadeAgain(t *testing.T) {
 	})
 }
 
-// Another directory may take the place of one that is watched.
+// Another directory may replace a watched one.
 func TestWatchDirectoryReplaced(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -320,7 +320,7 @@ func TestWatchLeavesNothingBehind(t *testing.T) {
 		go func() { ended <- w.Run(ctx) }()
 		for deadline := time.Now().Add(patience); !w.Status().FileEvents; <-time.After(time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatal("it never heard of changes")
+				t.Fatal("no file event arrived")
 			}
 		}
 		if count() == before {
@@ -332,7 +332,7 @@ func TestWatchLeavesNothingBehind(t *testing.T) {
 			t.Error("there are events after the end of Run")
 		}
 	}
-	// The last thing that a goroutine does is not the end of it.
+	// A goroutine still exists for a moment after its last statement.
 	for deadline := time.Now().Add(patience); count() > before; <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d goroutines before, %d after", before, count())
@@ -366,7 +366,7 @@ func TestReloadWithoutRun(t *testing.T) {
 		noError(t, w.Reload())
 	}
 	if got := fmt.Sprint(told); got != "[2 error recovered 2]" {
-		t.Errorf("told of %s", got)
+		t.Errorf("the callbacks were %s", got)
 	}
 	if s := w.Status(); s.Reloads != 1 || s.LastError != nil || s.Digest != w.Current().Digest || s.FileEvents {
 		t.Errorf("status %+v", s)

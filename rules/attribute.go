@@ -15,31 +15,31 @@ import (
 	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
-// attribute is a compiled reference: where its value comes from, and how it counts.
+// attribute is a compiled reference: the fields its value is read from, and how the value is compared.
 type attribute struct {
 	name   string // as rules refer to it
 	ip     bool
 	fields []*Field
-	preset *string // of requests that have none
+	preset *string // value of requests without the attribute
 	secret bool
 	lower  bool
 }
 
-// attributes numbers the attributes that a set's rules refer to, so that a request is asked for each at most once.
+// attributes numbers the attributes that a set's rules refer to, so that each is read at most once per request.
 type attributes struct {
 	list     []attribute
 	numbers  map[string]int
 	declared map[string]*Attribute
-	used     map[string]bool // declared ones that something refers to
+	used     map[string]bool // declared attributes that are referred to
 }
 
-// bareRefs are references without a name of their own.
+// bareRefs are references without a name after a colon.
 var bareRefs = []string{"ip", "method", "host", "path", "basic_user"}
 
-// namedRefs are references with a name, as in header:X-User.
+// namedRefs are the kinds of references with a name, as in header:X-User.
 var namedRefs = []string{"header", "query", "cookie", "claim", "attr"}
 
-// refHelp is the end of messages about references.
+// refHelp is the end of messages about unknown references.
 const refHelp = `use ip, method, host, path, header:NAME, query:NAME, cookie:NAME, claim:NAME, basic_user, attr:NAME, ` +
 	`path:NAME for a {NAME} in the rule's path, or a name declared under attributes`
 
@@ -56,11 +56,11 @@ func newAttributes(declared []Attribute) (*attributes, []error) {
 		case !match.IsName(d.Name):
 			fault(d.Pos, "attribute %q: use letters, digits, - _ and . for its name", d.Name)
 		case slices.Contains(bareRefs, d.Name):
-			fault(d.Pos, "attribute %q: every request has that already: choose another name", d.Name)
+			fault(d.Pos, "attribute %q: the name is reserved for a built-in attribute: choose another name", d.Name)
 		case first != nil:
 			fault(d.Pos, "attribute %q is declared twice, first %s: remove one", d.Name, first.Pos.or("above"))
 		case len(d.Sources) == 0:
-			fault(d.Pos, `attribute %q: say where it comes from, such as {header: X-User} or {claim: sub}`, d.Name)
+			fault(d.Pos, `attribute %q: has no source: write one, such as {header: X-User} or {claim: sub}`, d.Name)
 		}
 		if first == nil {
 			a.declared[d.Name] = d
@@ -71,14 +71,14 @@ func newAttributes(declared []Attribute) (*attributes, []error) {
 			case err != nil:
 				fault(ref.Pos, "attribute %q: %v", d.Name, err)
 			case ref.Name == "path" || ref.Name == "ip" && len(d.Sources) > 1:
-				fault(ref.Pos, "attribute %q: %s needs no name of its own: refer to it directly", d.Name, ref.Name)
+				fault(ref.Pos, "attribute %q: %s is built in: refer to it directly", d.Name, ref.Name)
 			}
 		}
 	}
 	return a, faults
 }
 
-// simpleRef makes the field of a reference that is not a declared name. For "ip" it is nil.
+// simpleRef returns the field of a reference that is not a declared attribute. For "ip" it is nil.
 func simpleRef(ref string) (*Field, error) {
 	kind, name, named := strings.Cut(ref, ":")
 	switch {
@@ -87,14 +87,14 @@ func simpleRef(ref string) (*Field, error) {
 	case !named && slices.Contains(bareRefs, ref):
 		return newField(ref, ""), nil
 	case named && name == "" && slices.Contains(namedRefs, kind):
-		return nil, fmt.Errorf("%q lacks a name: write %s:NAME", ref, kind)
+		return nil, fmt.Errorf("%q has no name: write %s:NAME", ref, kind)
 	case named && slices.Contains(namedRefs, kind):
 		return newField(kind, name), nil
 	}
 	return nil, fmt.Errorf("there is no attribute %q: %s", ref, refHelp)
 }
 
-// resolve returns the number of the attribute that a reference means.
+// resolve returns the index of the attribute that a reference names.
 func (a *attributes) resolve(ref string) (int, error) {
 	if d := a.declared[ref]; d != nil {
 		a.used[ref] = true
@@ -106,12 +106,12 @@ func (a *attributes) resolve(ref string) (int, error) {
 	if d := a.declared[ref]; d != nil {
 		compiled.preset, compiled.secret, compiled.lower = d.Default, d.Secret, d.Lowercase
 		for _, from := range d.Sources {
-			_ = compiled.from(from.Name) // newAttributes has reported it
+			_ = compiled.from(from.Name) // newAttributes has reported the error
 		}
 		if d.Default != nil && !compiled.ip && !compiled.is(FieldPath) {
 			value, err := compiled.canonicalValue(nil, *d.Default)
 			if err != nil {
-				a.list = append(a.list, compiled) // other references to it are none of the error
+				a.list = append(a.list, compiled) // so that further references to it report no error
 				a.numbers[ref] = len(a.list) - 1
 				return 0, fmt.Errorf("attribute %q: default: %w", ref, err)
 			}
@@ -161,7 +161,7 @@ func (a *attributes) headers(ip *ClientIP) map[string]bool {
 	return all
 }
 
-// header is the header that a field is read from; "": none.
+// header returns the name of the header that a field is read from, or "".
 func (f *Field) header() string {
 	switch f.Kind {
 	case FieldHeader:
@@ -174,7 +174,7 @@ func (f *Field) header() string {
 	return ""
 }
 
-// didYouMean suggests the name that is closest to what was written, if one is close.
+// didYouMean returns a suggestion of the closest name, or "".
 func didYouMean(written string, names []string) string {
 	if best := suggest.Closest(written, names); best != "" {
 		return fmt.Sprintf(": did you mean %q?", best)
@@ -182,8 +182,8 @@ func didYouMean(written string, names []string) string {
 	return ""
 }
 
-// read asks the request for the attribute. An empty value counts as none: applications take the one for the other, and a
-// rule that rejects requests without the attribute would be easy to get around.
+// read reads the attribute from the request. An empty value counts as absent: applications treat the two alike, and
+// otherwise an empty value would bypass a rule that rejects requests without the attribute.
 func (c *attribute) read(r Request) (string, Presence, error) {
 	for _, f := range c.fields {
 		value, found := r.Attribute(f)
@@ -213,21 +213,22 @@ func (c *attribute) read(r Request) (string, Presence, error) {
 	return "", Absent, nil
 }
 
-// digestBytes is how much of a digest is kept: so much that nobody finds two values with the same.
+// digestBytes is the length of a stored digest in bytes: long enough that finding two values with the same digest is
+// infeasible.
 const digestBytes = 16
 
-// appendSecret appends the key of a secret value. The secret is of fixed length and the digest is cut, so that prefixing
-// is as good as HMAC.
+// appendSecret appends the key of a secret value. The secret has a fixed length and the digest is truncated, so that
+// prefixing is as safe as HMAC.
 func appendSecret(b []byte, secret *[32]byte, value string) []byte {
 	at := len(b)
 	b = append(append(b, secret[:]...), value...)
 	sum := sha256.Sum256(b[at:])
-	clear(b[at:]) // the buffer is reused; the value must not stay in it
+	clear(b[at:]) // the buffer is reused and must not keep the value
 	return keyenc.AppendDigest(b[:at], sum[:digestBytes])
 }
 
-// never returns why no request can have a value for the attribute, or "" if one can. The value is given as it was written and
-// in the form that counts.
+// never returns the reason why no request can have a value for the attribute, or "" if one can. written is the value in
+// the rule, counted its canonical form.
 func (c *attribute) never(written, counted string) string {
 	switch {
 	case c.ip || c.preset != nil && *c.preset == counted:
@@ -238,7 +239,7 @@ func (c *attribute) never(written, counted string) string {
 	why := ""
 	for _, f := range c.fields {
 		if why = f.never(written); why == "" && written == "" {
-			why = "an empty value counts as a missing one"
+			why = "an empty value counts as missing"
 		}
 		if why == "" {
 			return ""
@@ -251,11 +252,11 @@ func (f *Field) never(value string) string {
 	switch f.Kind {
 	case FieldMethod:
 		if value == "" || strings.ContainsFunc(value, isNoToken) {
-			return "a method has letters, digits and a few signs, and no spaces"
+			return "a method consists of letters, digits and !#$%&'*+-.^_`|~"
 		}
 	case FieldHost:
 		if value == "" || strings.ContainsFunc(value, isNoHost) {
-			return "write a host as requests have it, such as api.example.com"
+			return "write a host as in requests, such as api.example.com"
 		}
 	case FieldHeader:
 		if strings.Trim(value, " \t") != value {
@@ -266,25 +267,25 @@ func (f *Field) never(value string) string {
 		}
 	case FieldBasicUser:
 		if strings.Contains(value, ":") {
-			return "a colon ends the user name of basic authentication"
+			return "the user name of basic authentication ends at a colon"
 		}
 	}
 	return ""
 }
 
-// isNoToken reports whether a method cannot have a character (RFC 9110, token).
+// isNoToken reports whether r is not allowed in a method (RFC 9110, token).
 func isNoToken(r rune) bool {
 	return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 }
 
-// isNoHost reports whether the host of a request cannot have a character.
+// isNoHost reports whether r is not allowed in the host of a request.
 func isNoHost(r rune) bool {
 	return r <= ' ' || r == 0x7f || strings.ContainsRune("/\\?#\"<>", r)
 }
 
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// excludes reports whether the rule matches no request that has a value, in the form that counts, for an attribute.
+// excludes reports whether the rule matches no request with this canonical value of an attribute.
 func (it *item) excludes(attr int, value string) bool {
 	for i := range it.predicates {
 		if p := &it.predicates[i]; p.attr == attr && !p.allows(value) {
@@ -299,8 +300,8 @@ func (it *item) excludes(attr int, value string) bool {
 	return false
 }
 
-// allows reports whether a request with a value of the predicate's attribute can fulfil it. For prefixes of addresses it is
-// true.
+// allows reports whether a request with this value of the predicate's attribute can match. It returns true for prefixes
+// of addresses.
 func (p *predicate) allows(value string) bool {
 	switch {
 	case p.present != nil:
@@ -312,9 +313,9 @@ func (p *predicate) allows(value string) bool {
 	return p.fits(value) != p.not
 }
 
-// doubts adds a warning about a value that counts in another spelling than it is written in, or that no request has. what is
-// where it is written. it is the rule whose requests it chooses among, or nil in a match; number is the attribute, or negative
-// for a segment of the path.
+// doubts adds a warning about a value that is compared in another spelling than it is written in, or that no request
+// has. what names the place of the value in the rule. it is the rule that the value belongs to, or nil in a match;
+// number is the attribute, or negative for a segment of the path.
 func (c *compiler) doubts(at Position, what string, it *item, number int, written, counted string) {
 	var attr *attribute
 	if number >= 0 {
@@ -331,23 +332,23 @@ func (c *compiler) doubts(at Position, what string, it *item, number int, writte
 	switch why := c.why(it, attr, number, written, counted); {
 	case why != "":
 		msg = fmt.Sprintf("%s: %s is never matched: %s", what, shown, why)
-	case it == nil || attr != nil && attr.is(FieldCookie): // matches and cookies may be written as people write and send them
+	case it == nil || attr != nil && attr.is(FieldCookie): // matches and cookies accept the spelling that people write and send
 		return
 	case attr != nil && attr.is(FieldHost) && strings.Contains(counted, "*"):
 		msg = fmt.Sprintf("%s: %s names a single host: use a rule with match: {host: …} for all names below", what, shown)
 	case (attr == nil || attr.is(FieldPath)) && strings.ContainsAny(counted, "*{}"):
-		msg = fmt.Sprintf("%s: %s names a single path, in which *, { and } stand for themselves: use a rule with match: {path: …} for others", what, shown)
+		msg = fmt.Sprintf("%s: %s names a single path, in which *, { and } are literal: use a rule with match: {path: …} for a pattern", what, shown)
 	case counted == written:
 		return
 	case secret:
-		msg = what + ": a secret counts in another spelling than it is written in: in lower case, say"
+		msg = what + ": a secret is compared in another spelling, such as lower case, and never equals the written one"
 	default:
-		msg = fmt.Sprintf("%s: %s counts as %q: write that", what, shown, counted)
+		msg = fmt.Sprintf("%s: %s is compared as %q: write that", what, shown, counted)
 	}
 	c.set.spellings = append(c.set.spellings, Warning{at, c.rule, msg})
 }
 
-// why returns why no request that a rule is for has a value, or "".
+// why returns the reason why no request that the rule matches has a value, or "".
 func (c *compiler) why(it *item, attr *attribute, number int, written, counted string) string {
 	if attr == nil {
 		return ""

@@ -18,15 +18,16 @@ import (
 	"github.com/sluiceproject/sluice/internal/match"
 )
 
-// ErrUnknownRule is wrapped when there is no rule of a name that counts.
-var ErrUnknownRule = errors.New("there is no such rule that counts")
+// ErrUnknownRule is wrapped when no active rule has the name.
+var ErrUnknownRule = errors.New("no active rule has this name")
 
-// Buckets finds where a rule counts for somebody, to look at it, reset it or block it. The rule is named as in its file,
-// or by the path of an Envoy descriptor ("messaging/message_type"); "rule#2" is one of several limits. The parts are what
-// the rule counts by, as requests have it or as [Set.KeyParts] writes it, in any order. The error says what is missing.
+// Buckets returns the buckets of a rule for a key, to inspect, reset or block them. rule is the name in the rule file,
+// or the path of an Envoy descriptor ("messaging/message_type"); "rule#2" is one of several limits. parts are the
+// values of the rule's key, as in requests or as returned by [Set.KeyParts], in any order. The error names missing
+// parts.
 //
-// A part of the name that the rule's tiers choose by, such as the plan, chooses one. Without it, a rule whose tiers count
-// in different ways counts in several places, and all are listed.
+// A part with the name of the attribute that chooses the rule's tiers, such as the plan, selects one tier. Without it,
+// a rule whose tiers use different buckets has several for one key, and all are returned.
 func (s *Set) Buckets(rule string, parts []KeyPart) ([]sluice.Bucket, error) {
 	tiers, err := s.TierBuckets(rule, parts)
 	type place struct{ rule, kind string }
@@ -45,10 +46,11 @@ func (s *Set) Buckets(rule string, parts []KeyPart) ([]sluice.Bucket, error) {
 // TierBucket is a bucket with the limit of a tier.
 type TierBucket struct {
 	sluice.Bucket
-	Tier string // such as "plan=pro"; empty for the rule's own limit and for an override's
+	Tier string // such as "plan=pro"; empty for the limit of the rule or of an override
 }
 
-// TierBuckets is [Set.Buckets] with every limit that a bucket may have: the key alone does not tell its tier.
+// TierBuckets is [Set.Buckets] with every limit that a bucket may have, because the key alone does not determine the
+// tier.
 func (s *Set) TierBuckets(rule string, parts []KeyPart) ([]TierBucket, error) {
 	n, ok := s.names()[rule]
 	if !ok {
@@ -87,7 +89,7 @@ func (s *Set) noRule(name string) error {
 	const most = 10
 	switch {
 	case len(names) == 0:
-		return fmt.Errorf("%w: %q: none of the rules counts", ErrUnknownRule, name)
+		return fmt.Errorf("%w: %q: there are no active rules", ErrUnknownRule, name)
 	case len(names) > most:
 		return fmt.Errorf("%w: %q: there are %s and %d more", ErrUnknownRule, name, strings.Join(names[:most], ", "), len(names)-most)
 	}
@@ -134,12 +136,12 @@ func (s *Set) itemBuckets(it *item, parts []KeyPart) ([]TierBucket, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.New("has no count for this key: overrides or its tier say that it is unlimited or denied")
+		return nil, errors.New("no bucket for this key: its override or tier is unlimited or deny")
 	}
 	return all, nil
 }
 
-// tierOf is the tier that the parts tell, or nil, and the parts of the key.
+// tierOf returns the tier named in parts, or nil, and the parts of the key.
 func (s *Set) tierOf(it *item, parts []KeyPart) (*string, []KeyPart, error) {
 	if it.tierBy == byNothing {
 		return nil, parts, nil
@@ -150,7 +152,7 @@ func (s *Set) tierOf(it *item, parts []KeyPart) (*string, []KeyPart, error) {
 		return nil, parts, nil
 	}
 	value, quoted, err := readValue(parts[given].Value)
-	if err == nil && !quoted && value != partAbsent { // which is no tier
+	if err == nil && !quoted && value != partAbsent { // absent is not a tier
 		value, err = s.canonicalValue(&part{attr: it.tierBy, segment: it.tierBy == bySegment}, value)
 	}
 	if err != nil {
@@ -162,7 +164,7 @@ func (s *Set) tierOf(it *item, parts []KeyPart) (*string, []KeyPart, error) {
 	return &value, parts, nil
 }
 
-// itemKey is the key that a request with these values counts under.
+// itemKey returns the key of requests with these values.
 func (s *Set) itemKey(it *item, parts []KeyPart) (string, error) {
 	given := make(map[string]string, len(parts))
 	for _, p := range parts {
@@ -193,25 +195,25 @@ func (s *Set) itemKey(it *item, parts []KeyPart) (string, error) {
 		}
 	}
 	for name := range given {
-		return "", it.wants("%q is not counted by", name)
+		return "", it.wants("%q is not part of the key", name)
 	}
 	return string(b), nil
 }
 
-// wants says what the rule counts by.
+// wants returns an error that lists the attributes of the rule's key.
 func (it *item) wants(format, name string) error {
 	what := make([]string, len(it.per))
 	for i := range it.per {
 		what[i] = it.per[i].name
 	}
-	text := "everybody together: give no key"
+	text := "all requests together: give no key"
 	if len(what) > 0 {
-		text = "by " + strings.Join(what, ", ") + ": give a value for each"
+		text = "per " + strings.Join(what, ", ") + ": give a value for each"
 	}
 	return fmt.Errorf(format+"; the rule counts %s", name, text)
 }
 
-// partKey is a part of a key from what a person wrote, or Parts.
+// partKey returns a part of a key from a written value or a value of [Set.KeyParts].
 func (s *Set) partKey(p *part, written string) ([]byte, error) {
 	secret := p.attr >= 0 && s.attrs[p.attr].secret
 	switch {
@@ -222,15 +224,15 @@ func (s *Set) partKey(p *part, written string) ([]byte, error) {
 	case strings.HasPrefix(written, partSecret) && secret:
 		sum, err := hex.DecodeString(written[len(partSecret):])
 		if err != nil || len(sum) != digestBytes {
-			return nil, fmt.Errorf("write ~ and the %d digits of the digest, or the secret itself, in quotes if it begins with ~",
-				2*digestBytes) // what was written may be the secret
+			return nil, fmt.Errorf("write ~ and the %d digits of the digest, or the secret itself, quoted if it begins with ~",
+				2*digestBytes) // the error must not repeat the value, which may be the secret
 		}
 		return keyenc.AppendDigest(nil, sum), nil
 	}
 	value, quoted, err := readValue(written)
 	switch {
 	case err != nil && secret:
-		return nil, errors.New("a secret that begins with a quote is written in quotes, like a string of Go")
+		return nil, errors.New("a secret that begins with a quote must be quoted like a Go string")
 	case err != nil:
 		return nil, err
 	case len(value) > match.MaxAttributeBytes:
@@ -246,18 +248,18 @@ func (s *Set) partKey(p *part, written string) ([]byte, error) {
 	return keyenc.AppendValue(nil, value), nil
 }
 
-// readValue takes the quotes off a value that has them.
+// readValue unquotes a quoted value.
 func readValue(written string) (value string, quoted bool, err error) {
 	if !strings.HasPrefix(written, `"`) {
 		return written, false, nil
 	}
 	if value, err = strconv.Unquote(written); err != nil {
-		return "", true, fmt.Errorf(`%s: a value that begins with a quote is written in quotes, such as "\"x\""`, strconv.Quote(written))
+		return "", true, fmt.Errorf(`%s: a value that begins with a quote must be quoted, such as "\"x\""`, strconv.Quote(written))
 	}
 	return value, true, nil
 }
 
-// canonicalValue is what a request's value counts as.
+// canonicalValue returns the form of a request's value that is part of the key.
 func (s *Set) canonicalValue(p *part, value string) (string, error) {
 	if p.segment {
 		if s.cfg.IgnorePathCase {
@@ -268,7 +270,7 @@ func (s *Set) canonicalValue(p *part, value string) (string, error) {
 	return s.attrs[p.attr].canonicalValue(s, value)
 }
 
-// canonicalValue is what a value counts as: all spellings of one have the same.
+// canonicalValue returns the form of a value that is part of the key; it is the same for all spellings of a value.
 func (c *attribute) canonicalValue(s *Set, value string) (string, error) {
 	switch {
 	case c.ip:
@@ -279,7 +281,7 @@ func (c *attribute) canonicalValue(s *Set, value string) (string, error) {
 			err = writtenError{err}
 		}
 		return path, err
-	case c.is(FieldHeader) && c.fields[0].Name == "Host": // which edges return in lower case
+	case c.is(FieldHeader) && c.fields[0].Name == "Host": // edges return it in lower case
 		value = strings.ToLower(value)
 	case c.is(FieldMethod):
 		value = strings.ToUpper(value)
@@ -298,24 +300,26 @@ func (c *attribute) canonicalValue(s *Set, value string) (string, error) {
 	return value, nil
 }
 
-// writtenError is an error about a value in a file or an argument: its text follows the place and has no package name.
+// writtenError is an error about a value in a file or an argument: its text follows a position, so that it has no
+// package name.
 type writtenError struct{ error }
 
 func (e writtenError) Error() string { return strings.TrimPrefix(e.error.Error(), "rules: ") }
 func (e writtenError) Unwrap() error { return e.error }
 
-// writtenPath is a path that a rule or a person wrote as that of a request counts. What follows a semicolon does not count,
-// and edges reject it, so that it cannot be meant.
+// writtenPath returns the canonical form of a path that is written in a rule or by an operator. A semicolon is an
+// error, because edges reject requests with one.
 func (s *Set) writtenPath(escaped string) (string, error) {
 	if strings.Contains(escaped, ";") {
-		return "", fmt.Errorf("%w: it has a semicolon, with which requests are rejected", ErrAmbiguousPath)
+		return "", fmt.Errorf("%w: contains a semicolon: requests with one are rejected", ErrAmbiguousPath)
 	}
 	return s.canonicalPath(escaped)
 }
 
-var errCookie = errors.New("a percent sign in a cookie's value is not followed by two hexadecimal digits: write %25 for the sign itself")
+var errCookie = errors.New("percent sign without two hexadecimal digits in a cookie's value: write %25 for a percent sign")
 
-// countedAddr is the subscriber of an address. A prefix has to be one's, since others are of many or of a part of one.
+// countedAddr returns the subscriber of an address. A prefix must be that of one subscriber; others belong to several
+// or to a part of one.
 func (s *Set) countedAddr(value string) (string, error) {
 	p, err := match.ParsePrefix(value)
 	if err != nil {
@@ -323,7 +327,7 @@ func (s *Set) countedAddr(value string) (string, error) {
 	}
 	own := keyenc.Subscriber(p.Addr(), s.bits)
 	if !p.IsSingleIP() && own != p {
-		return "", fmt.Errorf("%s is not what the rules count by, which is single clients, such as %v: write a client's address; for a network write a rule with match: {ip: %s}", value, own, value)
+		return "", fmt.Errorf("%s is not the prefix of one client, such as %v: write a client's address; for a network write a rule with match: {ip: %s}", value, own, value)
 	}
 	return string(keyenc.AppendAddr(nil, p.Addr(), s.bits)), nil
 }

@@ -18,25 +18,25 @@ import (
 type Set struct {
 	cfg            Config
 	attrs          []attribute
-	pathAttr       int    // -1: nobody asks for the path
-	items          []item // deny lists, allow lists, rules: in this order
-	fast           []fast // the same for matching
+	pathAttr       int    // -1: no rule reads the path
+	items          []item // deny list, allow list, rules, in this order
+	fast           []fast // the same items for matching
 	index          index
-	loads          matcher // priorities, adaptive limits: in this order
-	bits           int     // of an IPv6 address that count
+	loads          matcher // priorities, adaptive limits, in this order
+	bits           int     // length of the counted prefix of IPv6 addresses
 	secret         [32]byte
 	domains        map[string]*domainTree
-	hasConcurrency bool            // some limit is on what is in flight
-	used           map[string]bool // declared attributes that something refers to
-	// spellings are warnings about values of overrides and tiers.
+	hasConcurrency bool            // a limit is a concurrency limit
+	used           map[string]bool // declared attributes that are referred to
+	// spellings are warnings about the values of overrides and tiers.
 	spellings []Warning
-	headers   map[string]bool // that attributes and client addresses are read from
+	headers   map[string]bool // headers that attributes and the client's address are read from
 
 	namesOnce sync.Once
 	byName    map[string]target // see names
 }
 
-// An item is a compiled rule, or one condition of the lists.
+// item is a compiled rule, or one condition of the lists.
 type item struct {
 	kind       itemKind
 	rule       *Rule // nil for lists
@@ -45,8 +45,8 @@ type item struct {
 	source     *Match
 
 	per       []part
-	buckets   []bucket // of all choices, each once; those of limits first
-	limits    choice   // unless a tier or an override chooses others
+	buckets   []bucket // of all choices, without duplicates; those of limits first
+	limits    choice   // used unless a tier or an override chooses others
 	tierBy    int      // attribute, bySegment or byNothing
 	tiers     map[string]choice
 	overrides map[string]choice
@@ -64,7 +64,7 @@ const (
 	adaptiveLimits
 )
 
-// What tiers choose by and a cost is read from where that is no attribute.
+// Values of tierBy and costBy that are not an attribute.
 const (
 	byNothing = -1
 	bySegment = -2 // a named segment of the path
@@ -77,16 +77,17 @@ type part struct {
 	segment bool
 }
 
-// bucket is one limit of a rule as the limiter knows it. Both rules have one name, and so one count.
+// bucket is one limit of a rule, as the limiter's rules: one enforced, one in shadow mode. Both have one name, and so
+// share their counts.
 type bucket struct {
 	enforced *sluice.Rule
 	shadow   *sluice.Rule
 }
 
-// choice is a list of limits: a rule's own, a tier's or an override's. An empty choice is no limit at all.
+// choice is a list of limits: of the rule, a tier or an override. An empty choice is unlimited.
 type choice struct {
 	limits []bucketLimit
-	never  bool // refuse instead
+	never  bool // deny all requests
 }
 
 // bucketLimit is a limit and the bucket that it counts in.
@@ -107,14 +108,14 @@ type compiler struct {
 	cfg    *Config
 	attrs  *attributes
 	faults []error
-	rule   string // being compiled
-	entry  entry  // being compiled
+	rule   string // rule being compiled
+	entry  entry  // entry being compiled
 	where  *place
 	names  map[string]Position
 	set    *Set
 }
 
-// entry is the place of what has neither a name nor a position: its list, and its index there.
+// entry is the place of an entry without name and position: its list, and its index there.
 type entry struct {
 	list  string
 	index int
@@ -128,14 +129,14 @@ func (c *compiler) fault(at Position, format string, args ...any) {
 	c.faults = append(c.faults, &Error{Pos: at, Rule: c.rule, Msg: msg})
 }
 
-// place is where the part of a configuration stands that is being compiled.
+// place is the place of the entry that is being compiled.
 type place struct {
 	at   Position
 	rule string
 }
 
-// New compiles a configuration. All faults are reported at once, joined, each an [*Error]. It does not panic, whatever
-// the configuration: a bug of the compiler is an error too.
+// New compiles a configuration. It returns all errors at once, joined, each an [*Error]. It does not panic: a bug of
+// the compiler is an error too.
 func New(cfg Config) (set *Set, err error) {
 	where := new(place)
 	defer panics.Recover(func(e *panics.Error) {
@@ -202,11 +203,11 @@ func byPosition(a, b error) int {
 	return cmp.Or(cmp.Compare(x.Pos.Line, y.Pos.Line), cmp.Compare(x.Pos.Column, y.Pos.Column))
 }
 
-// ReadsHeader reports whether rules, or the way to find the client's address, read a header, given in canonical form. For
-// a nil set it is false.
+// ReadsHeader reports whether rules, or the lookup of the client's address, read a header. name is in canonical form.
+// It returns false for a nil set.
 func (s *Set) ReadsHeader(name string) bool { return s != nil && s.headers[name] }
 
-// Config returns what the set was compiled from, which must not be changed.
+// Config returns the configuration of the set, which must not be changed.
 func (s *Set) Config() *Config { return &s.cfg }
 
 func (c *compiler) clientIP() {
@@ -218,7 +219,7 @@ func (c *compiler) clientIP() {
 		c.fault(ip.Pos, "client_ip: hops %d is not between 1 and 64", ip.ProxyHops)
 	}
 	if ip.Header != "" && len(ip.TrustedProxies) == 0 && ip.ProxyHops == 0 {
-		c.fault(ip.Pos, "client_ip: header %s would never be read: name who may set it with trusted_proxies, or use hops", ip.Header)
+		c.fault(ip.Pos, "client_ip: header %s is never read: add trusted_proxies or hops", ip.Header)
 	}
 }
 
@@ -229,7 +230,7 @@ func (c *compiler) match(m *Match) []predicate {
 			all = append(all, p)
 		}
 	}
-	// What is cheap and never in doubt is asked first.
+	// Cheap conditions that cannot fail are checked first.
 	slices.SortStableFunc(all, func(a, b predicate) int { return cmp.Compare(c.rank(&a), c.rank(&b)) })
 	return all
 }
@@ -251,7 +252,7 @@ func (c *compiler) rank(p *predicate) int {
 func (c *compiler) list(kind itemKind, m *Match) {
 	c.where.at = m.Pos
 	if len(m.Predicates) == 0 {
-		c.fault(m.Pos, "%s: an entry without conditions is everybody: say what it matches", [...]string{"deny", "allow"}[kind])
+		c.fault(m.Pos, "%s: an entry without conditions matches all requests: add a condition", [...]string{"deny", "allow"}[kind])
 		return
 	}
 	c.set.items = append(c.set.items, item{kind: kind, predicates: c.match(m), source: m, tierBy: byNothing, costBy: byNothing})
@@ -265,7 +266,7 @@ func (c *compiler) compileRule(r *Rule) {
 	it.predicates = c.match(&r.Match)
 	for i := range r.Except {
 		if len(r.Except[i].Predicates) == 0 {
-			c.fault(r.Except[i].Pos, "except: an entry without conditions excepts everything: say what it matches")
+			c.fault(r.Except[i].Pos, "except: an entry without conditions matches all requests: add a condition")
 		}
 		it.except = append(it.except, c.match(&r.Except[i]))
 	}
@@ -281,22 +282,22 @@ func (c *compiler) compileRule(r *Rule) {
 func (c *compiler) name(r *Rule) {
 	switch {
 	case r.Name == "":
-		c.fault(r.Pos, `the rule has no name: add one that says what is limited, such as name: posts-per-user`)
+		c.fault(r.Pos, `the rule has no name: add one, such as name: posts-per-user`)
 		return
 	case len(r.Name) > maxNameSize:
 		c.fault(r.Pos, "the name has %d bytes, at most %d are allowed", len(r.Name), maxNameSize)
 		return
 	}
 	if !plainName(r.Name) {
-		c.fault(r.Pos, "the name may hold printable ASCII but no space, #, quote or backslash")
+		c.fault(r.Pos, "invalid name: use printable ASCII without space, #, quote and backslash")
 	}
 	if other, taken := c.names[r.Name]; taken {
-		c.fault(r.Pos, "a rule of this name is %s already, and the two would share a count: rename one", other.or("there"))
+		c.fault(r.Pos, "a rule with this name is already %s, and the two would share a bucket: rename one", other.or("there"))
 	}
 	c.names[r.Name] = r.Pos
 }
 
-// plainName reports whether a name can stand in stores, headers and metrics as it is.
+// plainName reports whether a name can be used in stores, headers and metrics without escaping.
 func plainName(name string) bool {
 	for i := range len(name) {
 		if b := name[i]; b <= ' ' || b >= 0x7f || b == '#' || b == '"' || b == '\\' {
@@ -315,7 +316,7 @@ func (c *compiler) per(it *item) {
 	seen := make(map[string]bool)
 	for _, ref := range r.Per {
 		if seen[ref.Name] {
-			c.fault(ref.Pos, "per: %q stands there twice: remove one", ref.Name)
+			c.fault(ref.Pos, "per: %q is listed twice: remove one", ref.Name)
 			continue
 		}
 		seen[ref.Name] = true
@@ -329,8 +330,8 @@ func (c *compiler) per(it *item) {
 	}
 }
 
-// refer returns the attribute that a reference of a rule means, bySegment for a named segment of its path, or byNothing if it
-// means none, which is reported.
+// refer returns the attribute that a reference of a rule names, bySegment for a named segment of its path, or byNothing
+// after reporting an unknown reference.
 func (c *compiler) refer(it *item, what string, ref Ref, at Position) (number int, segment bool) {
 	if name, ok := strings.CutPrefix(ref.Name, "path:"); ok {
 		c.capture(it, what, ref, at, name)
@@ -344,7 +345,7 @@ func (c *compiler) refer(it *item, what string, ref Ref, at Position) (number in
 	return number, false
 }
 
-// capture checks a reference to a named segment: all of the rule's patterns must have it.
+// capture checks a reference to a named segment: all patterns of the rule must contain it.
 func (c *compiler) capture(it *item, what string, ref Ref, at Position, name string) {
 	found := false
 	for i := range it.predicates {
@@ -355,12 +356,12 @@ func (c *compiler) capture(it *item, what string, ref Ref, at Position, name str
 		for _, pattern := range p.patterns {
 			found = true
 			if pattern.Capture(name) < 0 {
-				c.fault(at, "%s: the path %s has no {%s}: add it, or use something else", what, pattern.Text(), name)
+				c.fault(at, "%s: the path %s has no {%s}: add it, or use another attribute", what, pattern.Text(), name)
 			}
 		}
 	}
 	if !found {
-		c.fault(at, "%s: %s needs a path with {%s} in it, such as path: /users/{%s}", what, ref.Name, name, name)
+		c.fault(at, "%s: %s needs a path with {%s}, such as path: /users/{%s}", what, ref.Name, name, name)
 	}
 }
 
@@ -379,7 +380,7 @@ func (c *compiler) cost(it *item) {
 		}
 		switch attr := &c.attrs.list[it.costBy]; {
 		case attr.ip:
-			c.fault(cost.From.Pos, "cost: an address is not a number")
+			c.fault(cost.From.Pos, "cost: an address is not a number: use another attribute")
 		case attr.is(FieldPath):
 			c.fault(cost.From.Pos, "cost: a path is not a number: read a {name} of it, as path:NAME")
 		case attr.preset != nil:
@@ -390,8 +391,8 @@ func (c *compiler) cost(it *item) {
 	}
 }
 
-// LimiterRules lists the rules as the limiter knows them, one for each limit, in the order of the configuration. They must not
-// be changed.
+// LimiterRules returns the limiter's rules, one for each limit, in the order of the configuration. They must not be
+// changed.
 func (s *Set) LimiterRules() []*sluice.Rule {
 	var all []*sluice.Rule
 	for i := range s.items {

@@ -24,7 +24,7 @@ func (c *compiler) limits(it *item) {
 	}
 	for i := range r.Limits {
 		if r.Limits[i].Unlimited || r.Limits[i].DenyAll {
-			c.fault(r.Limits[i].Pos, "limit: unlimited and deny are for tiers and overrides; for a whole rule use allow or deny at the top of the file")
+			c.fault(r.Limits[i].Pos, "limit: unlimited and deny are only valid in tiers and overrides: for a whole rule use allow or deny at the top of the file")
 			return
 		}
 	}
@@ -41,12 +41,12 @@ func (c *compiler) limits(it *item) {
 	addMissing(it.overrides, head)
 }
 
-// tiers compiles the limits that an attribute chooses. Its values are compared as those of match are.
+// tiers compiles the limits that an attribute chooses. The values of the attribute are compared as in match.
 func (c *compiler) tiers(it *item, named map[string]int, t *Tiers) {
 	sound := len(c.faults)
 	by, segment := c.refer(it, "tiers", t.By, t.Pos)
 	if !segment && by >= 0 && c.attrs.list[by].ip {
-		c.fault(t.Pos, "tiers: by: ip chooses nothing: write overrides for single addresses, or a rule with match: {ip: …}")
+		c.fault(t.Pos, "tiers: by: ip is not supported: write overrides for single addresses, or a rule with match: {ip: …}")
 	}
 	known := len(c.faults) == sound
 	it.tierBy, it.tiers = by, make(map[string]choice)
@@ -66,7 +66,7 @@ func (c *compiler) tiers(it *item, named map[string]int, t *Tiers) {
 			continue
 		}
 		if _, twice := it.tiers[value]; twice {
-			c.fault(at, "tiers: %q stands there twice, in another spelling: remove one", written)
+			c.fault(at, "tiers: %q is listed twice, in another spelling: remove one", written)
 		}
 		c.doubts(at, "tiers", it, by, written, value)
 		it.tiers[value] = built
@@ -77,7 +77,7 @@ func (c *compiler) tiers(it *item, named map[string]int, t *Tiers) {
 	addMissing(it.tiers, head)
 }
 
-// addMissing adds what is chosen for HEAD because it is for GET, as match has it, unless something else is.
+// addMissing copies the choice for GET to HEAD, as match does, unless HEAD has its own.
 func addMissing(to, head map[string]choice) {
 	for k, built := range head {
 		if _, own := to[k]; !own {
@@ -88,15 +88,15 @@ func addMissing(to, head map[string]choice) {
 
 func (c *compiler) override(it *item, named map[string]int, o *Override, head map[string]choice) {
 	if len(o.Key) != len(it.rule.Per) {
-		c.fault(o.Pos, "overrides: a key has a value for each of per: %d, not %d", len(it.rule.Per), len(o.Key))
+		c.fault(o.Pos, "overrides: a key needs one value for each attribute of per: %d, not %d", len(it.rule.Per), len(o.Key))
 		return
 	}
 	if len(o.Key) == 0 {
-		c.fault(o.Pos, "overrides: the rule has one count for everybody and so no keys: change its limit instead")
+		c.fault(o.Pos, "overrides: the rule has no per and so no keys: change its limit instead")
 		return
 	}
 	built := c.choice(it, named, o.Limits)
-	if len(it.per) != len(it.rule.Per) { // which has been reported; what a value is compared with is not known
+	if len(it.per) != len(it.rule.Per) { // already reported; the attribute of each value is unknown
 		return
 	}
 	values, method := slices.Clone(o.Key), -1
@@ -114,7 +114,7 @@ func (c *compiler) override(it *item, named map[string]int, o *Override, head ma
 	}
 	k := c.overrideKey(it, values)
 	if _, twice := it.overrides[k]; twice {
-		c.fault(o.Pos, "overrides: %v stands there twice: remove one", o.Key)
+		c.fault(o.Pos, "overrides: %v is listed twice: remove one", o.Key)
 	}
 	it.overrides[k] = built
 	if method >= 0 {
@@ -123,7 +123,7 @@ func (c *compiler) override(it *item, named map[string]int, o *Override, head ma
 	}
 }
 
-// canonical is a value that was written for overrides or tiers, as that of a request counts.
+// canonical returns the canonical form of a value written in overrides or tiers.
 func (c *compiler) canonical(p *part, written string) (string, error) {
 	if !p.segment {
 		return c.attrs.list[p.attr].canonicalValue(c.set, written)
@@ -135,7 +135,7 @@ func (c *compiler) canonical(p *part, written string) (string, error) {
 	return path[1:], nil
 }
 
-// overrideKey is the key that a request with these values counts under.
+// overrideKey returns the key of requests with these values.
 func (c *compiler) overrideKey(it *item, values []string) string {
 	var b []byte
 	if len(values) > 1 {
@@ -157,8 +157,8 @@ func (c *compiler) overrideKey(it *item, values []string) string {
 	return string(b)
 }
 
-// choice builds a list of limits. One that is unlimited, or never allows, makes all of it so. named are the buckets of the
-// rule so far: limits of different lists that have one name share a bucket.
+// choice compiles a list of limits. If one is unlimited or deny, the whole list is. named are the buckets of the rule
+// so far: limits of different lists with the same name share a bucket.
 func (c *compiler) choice(it *item, named map[string]int, limits []Limit) choice {
 	var built choice
 	if len(limits) > maxLimits {
@@ -183,7 +183,7 @@ func (c *compiler) choice(it *item, named map[string]int, limits []Limit) choice
 			return choice{}
 		}
 		if slices.ContainsFunc(built.limits, func(b bucketLimit) bool { return b.enforced != nil && b.enforced.Name == name }) {
-			c.fault(l.Pos, "two limits are named %q: give each its own name", name)
+			c.fault(l.Pos, "two limits have the name %q: rename one", name)
 			return choice{}
 		}
 		at, known := named[name]
@@ -197,7 +197,7 @@ func (c *compiler) choice(it *item, named map[string]int, limits []Limit) choice
 	return built
 }
 
-// limitFaults reports what is wrong with a limit in the words of rule files.
+// limitFaults reports the errors of a limit with the keys of rule files.
 func (c *compiler) limitFaults(at Position, err error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
@@ -213,7 +213,7 @@ func (c *compiler) limitFaults(at Position, err error) {
 	c.fault(at, "limit: %v", err)
 }
 
-// fieldName is what rule files call a field of sluice.Limit.
+// fieldName returns the key of rule files for a field of sluice.Limit.
 func fieldName(field string) string {
 	switch field {
 	case "Count":
@@ -224,8 +224,8 @@ func fieldName(field string) string {
 	return strings.ToLower(field)
 }
 
-// limitName is the name that a limit of a list counts under. It depends on the list alone, so that a change of one list
-// leaves the counts of others.
+// limitName returns the name of the bucket of a limit in a list. It depends only on the list, so that a change of one
+// list keeps the counts of the others.
 func (r *Rule) limitName(list []Limit, i int) string {
 	switch {
 	case list[i].Name != "":
@@ -240,15 +240,15 @@ func (c *compiler) bucket(r *Rule, name string, limit sluice.Limit, at Position)
 	rule := sluice.Rule{
 		Name: name, Limit: limit, OnFailure: r.OnFailure, Shadow: r.Shadow, ChargeDenied: r.ChargeDenied, Accuracy: r.Accuracy,
 	}
-	rule.ChargeDenied = r.ChargeDenied && limit.Algorithm != sluice.Concurrency                                                                             // who was denied is not in flight
-	if r.Accuracy == sluice.AccuracyLease && !private.SupportsLease(&limit) || r.Accuracy == sluice.AccuracyEventual && !private.SupportsEventual(&limit) { // which has been reported
+	rule.ChargeDenied = r.ChargeDenied && limit.Algorithm != sluice.Concurrency                                                                             // a denied request is not in flight
+	if r.Accuracy == sluice.AccuracyLease && !private.SupportsLease(&limit) || r.Accuracy == sluice.AccuracyEventual && !private.SupportsEventual(&limit) { // already reported
 		rule.Accuracy = sluice.AccuracyExact
 	}
 	enforced, err := sluice.NewRule(rule)
 	rule.Shadow = true
 	shadow, err2 := sluice.NewRule(rule)
 	if err != nil || err2 != nil {
-		if _, limitErr := limit.Build(); limitErr == nil { // else it has been reported
+		if _, limitErr := limit.Build(); limitErr == nil { // else already reported
 			c.fault(at, "%v", err)
 		}
 		return bucket{}
@@ -267,7 +267,7 @@ func (c *compiler) options(r *Rule) {
 		c.fault(r.Pos, "on_limit: there is no constant %d: use OnLimitDeny, OnLimitQueue or OnLimitDelay", r.OnLimit)
 	}
 	if r.MaxDelay < 0 || r.MaxDelay > 0 && r.OnLimit != OnLimitDelay {
-		c.fault(r.Pos, "max_delay: is for on_limit: delay")
+		c.fault(r.Pos, "max_delay: needs on_limit: delay")
 	}
 	c.queue(r)
 	c.denial(r)
@@ -279,18 +279,18 @@ func (c *compiler) options(r *Rule) {
 			continue
 		}
 		if r.Accuracy != sluice.AccuracyExact && l.Limit.Initial != 0 && l.Limit.Initial != l.Limit.Max() {
-			c.fault(l.Pos, "accuracy: only the store knows which keys are new: use exact, or leave initial out of the limit")
+			c.fault(l.Pos, "accuracy: initial needs exact, because only the store knows which keys are new: use exact, or remove initial")
 			continue
 		}
 		if r.Accuracy == sluice.AccuracyLease && !private.SupportsLease(&l.Limit) {
-			c.fault(l.Pos, "accuracy: lease is for a hard fixed_window, a token_bucket and a leaky_bucket: use exact, or another algorithm")
+			c.fault(l.Pos, "accuracy: lease needs a fixed_window without soft_excess, a token_bucket or a leaky_bucket: use exact, or another algorithm")
 		}
 		if r.Accuracy == sluice.AccuracyEventual && !private.SupportsEventual(&l.Limit) {
-			c.fault(l.Pos, "accuracy: eventual is for a hard fixed_window, a sliding_window_counter without sub_windows, a token_bucket and a leaky_bucket: use exact, or another algorithm")
+			c.fault(l.Pos, "accuracy: eventual needs a fixed_window without soft_excess, a sliding_window_counter without sub_windows, a token_bucket or a leaky_bucket: use exact, or another algorithm")
 		}
 		bucket := l.Limit.Algorithm == sluice.TokenBucket || l.Limit.Algorithm == sluice.LeakyBucket
 		if r.OnLimit == OnLimitDelay && l.Limit.Algorithm != sluice.LeakyQueue && (r.MaxDelay == 0 || !bucket) {
-			c.fault(l.Pos, "on_limit: delay needs algorithm: leaky_queue, whose burst is the length of the queue, or a token_bucket or leaky_bucket with a max_delay")
+			c.fault(l.Pos, "on_limit: delay needs algorithm: leaky_queue, whose burst is the length of the delay queue, or a token_bucket or leaky_bucket with a max_delay")
 		}
 	}
 	for _, s := range r.ChargeStatus {
@@ -300,13 +300,13 @@ func (c *compiler) options(r *Rule) {
 	}
 }
 
-// concurrency checks what a rule says besides a limit on what is in flight.
+// concurrency checks the settings of a rule with a concurrency limit.
 func (c *compiler) concurrency(r *Rule, l *Limit) {
 	if r.Accuracy != sluice.AccuracyExact {
-		c.fault(l.Pos, "accuracy: what is in flight is counted by the store alone: use exact, or make concurrent a rule of its own")
+		c.fault(l.Pos, "accuracy: concurrent needs exact, because only the store counts permits: use exact, or move concurrent to another rule")
 	}
 	if r.OnLimit == OnLimitDelay {
-		c.fault(l.Pos, "on_limit: delay is not for concurrent, because nobody knows when a request will end: use reject, or make concurrent a rule of its own")
+		c.fault(l.Pos, "on_limit: delay is not supported with concurrent, because the end of a request is unknown: use deny, or move concurrent to another rule")
 	}
 }
 
@@ -317,14 +317,14 @@ func (c *compiler) actualCost(r *Rule) {
 	}
 	switch {
 	case (s.Header == "") == (s.JSON == ""):
-		c.fault(s.Pos, "settle: write either header: X-Tokens-Used or json: usage.total_tokens")
+		c.fault(s.Pos, "actual_cost: write either header: X-Tokens-Used or json: usage.total_tokens")
 	case s.StripHeader && s.Header == "":
-		c.fault(s.Pos, "settle: hide: only a header can be hidden")
+		c.fault(s.Pos, "actual_cost: strip_header: only a header can be removed from the response")
 	case s.JSON != "" && strings.Contains("."+s.JSON+".", ".."):
-		c.fault(s.Pos, "settle: json: %q has an empty name: write the names of fields with dots between them, such as usage.total_tokens", s.JSON)
+		c.fault(s.Pos, "actual_cost: json: %q has an empty name: write names of fields separated by dots, such as usage.total_tokens", s.JSON)
 	}
 	if s.Default != nil && (*s.Default < 0 || *s.Default > sluice.MaxCost) {
-		c.fault(s.Pos, "settle: default: %d is not between 0 and 2^50", *s.Default)
+		c.fault(s.Pos, "actual_cost: default: %d is not between 0 and 2^50", *s.Default)
 	}
 }
 
@@ -334,47 +334,47 @@ func (c *compiler) queue(r *Rule) {
 	o := &r.Queue
 	if r.OnLimit != OnLimitQueue {
 		if !o.isZero() {
-			c.fault(o.Pos, "queue: is for on_limit: queue")
+			c.fault(o.Pos, "queue: needs on_limit: queue")
 		}
 		return
 	}
 	if o.MaxAttempts < 0 || o.MaxAttempts > MaxDeliveryAttempts {
-		c.fault(o.Pos, "queue: attempts: %d is not between 1 and %d", o.MaxAttempts, MaxDeliveryAttempts)
+		c.fault(o.Pos, "queue: max_attempts: %d is not between 1 and %d", o.MaxAttempts, MaxDeliveryAttempts)
 	}
-	c.checkKeepHeaders(o.Pos, "expires", o.ExpiresAfter)
-	c.checkKeepHeaders(o.Pos, "results", o.ResultTTL)
+	c.checkQueueTTL(o.Pos, "expires_after", o.ExpiresAfter)
+	c.checkQueueTTL(o.Pos, "result_ttl", o.ResultTTL)
 }
 
 func (o *QueueOptions) isZero() bool {
 	return o.Pos == (Position{}) && !o.Ordered && len(o.KeepHeaders) == 0 && o.MaxAttempts == 0 && o.ExpiresAfter == 0 && o.ResultTTL == 0
 }
 
-func (c *compiler) checkKeepHeaders(at Position, what string, d time.Duration) {
+func (c *compiler) checkQueueTTL(at Position, what string, d time.Duration) {
 	if d < 0 || d > maxQueueTTL || d > 0 && d < time.Second {
 		c.fault(at, "queue: %s: %v is not between 1s and 366 days", what, d)
 	}
 }
 
-// Bounds of what a rule may say in a denial.
+// Bounds of a denial.
 const (
 	maxDenialMessage = 1 << 10
 	maxDenialBody    = 16 << 10
 )
 
-// denialWords are what may stand in braces in a denial's message and body.
+// denialWords are the placeholders in a denial's message and body.
 var denialWords = []string{"rule", "limit", "retry_after"}
 
-// denial checks how a rule's denials are answered.
+// denial checks the response of a rule's denials.
 func (c *compiler) denial(r *Rule) {
 	d := &r.Denial
 	if d.Status != 0 && (d.Status < 400 || d.Status > 599) {
 		c.fault(d.Pos, "denial: status: %d is not between 400 and 599", d.Status)
 	}
 	if d.Message != "" && d.Body != "" {
-		c.fault(d.Pos, "denial: message: body replaces the body that message is in: remove one of them")
+		c.fault(d.Pos, "denial: message and body cannot be combined: remove one")
 	}
 	if d.ContentType != "" && d.Body == "" {
-		c.fault(d.Pos, "denial: content_type: is for body: add a body, or remove it")
+		c.fault(d.Pos, "denial: content_type: needs body: add a body, or remove it")
 	}
 	if _, _, err := mime.ParseMediaType(d.ContentType); d.ContentType != "" && err != nil {
 		c.fault(d.Pos, "denial: content_type: %.80q is not a media type: write one such as text/html or application/json", d.ContentType)
@@ -382,7 +382,7 @@ func (c *compiler) denial(r *Rule) {
 	c.denialTemplate(r, "message", d.Message, maxDenialMessage)
 	c.denialTemplate(r, "body", d.Body, maxDenialBody)
 	if strings.ContainsAny(d.Message, "\r\n") {
-		c.fault(d.Pos, "denial: message: is more than one line: write body for a text of several")
+		c.fault(d.Pos, "denial: message: has more than one line: use body instead")
 	}
 }
 
@@ -398,7 +398,7 @@ func (c *compiler) denialTemplate(r *Rule, what, text string, most int) {
 	}
 }
 
-// bracedWords yields the words of small letters and underscores that stand alone in braces.
+// bracedWords yields the words of lower-case letters and underscores in braces.
 func bracedWords(text string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for {

@@ -7,7 +7,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Limits on what is in flight are for those who see requests end; for others they are not there.
+// Concurrency limits apply only if the caller reports the end of requests; otherwise they are skipped.
 func TestFlight(t *testing.T) {
 	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
 		Name: "both", Cost: rules.Cost{Default: 5}, ChargeDenied: true,
@@ -20,9 +20,9 @@ func TestFlight(t *testing.T) {
 		flight bool
 		want   []string
 	}{
-		{"bob", true, []string{"both 10/h cost 5 charges refusals", "both#2 2 concurrent cost 1"}},
-		{"bob", false, []string{"both 10/h cost 5 charges refusals"}},
-		{"ada", true, []string{"both 1 concurrent cost 1 charges refusals"}},
+		{"bob", true, []string{"both 10/h cost 5 charges denied", "both#2 2 concurrent cost 1"}},
+		{"bob", false, []string{"both 10/h cost 5 charges denied"}},
+		{"ada", true, []string{"both 1 concurrent cost 1 charges denied"}},
 		{"ada", false, nil},
 	} {
 		m := rules.MatchResult{Concurrency: c.flight}
@@ -33,7 +33,7 @@ func TestFlight(t *testing.T) {
 		for _, take := range m.Takes {
 			text := take.Rule.Name + " " + take.EffectiveLimit().String() + " cost " + string(rune('0'+take.Cost))
 			if take.Rule.ChargeDenied {
-				text += " charges refusals"
+				text += " charges denied"
 			}
 			got = append(got, text)
 		}

@@ -10,7 +10,7 @@ import (
 	. "github.com/sluiceproject/sluice/rules"
 )
 
-// The rules and limits of all takes are found by name, whoever chose them.
+// The rules and limits of all takes are found by name, also those of tiers and overrides.
 func TestCounted(t *testing.T) {
 	limit := func(n int64) []Limit { return []Limit{{Limit: sluice.Per(n, time.Hour)}} }
 	set, err := New(Config{

@@ -13,54 +13,54 @@ import (
 // Descriptor is one descriptor of a request to a domain.
 type Descriptor struct {
 	Entries []Entry
-	Cost    int64 // as the caller worked it out; 0 peeks
-	// Limit is the request's own limit, from [sluice.Limit.Build]: no rule is looked for, and nothing can shadow or
-	// replace it. Whoever may send one sets limits, so ask who sends it. A domain that is not known has no limits, not
-	// even these. Nil, also for one that makes no sense: the domain's rules.
+	Cost    int64 // as computed by the caller; 0 peeks
+	// Limit is the request's own limit, from [sluice.Limit.Build]: no rule is looked up, and nothing shadows or
+	// replaces it. Its sender sets limits, so accept it only from trusted callers. It does not apply to an unknown
+	// domain, which has no limits. If it is nil or invalid, the domain's rules apply.
 	Limit *sluice.Limit
 }
 
-// DescriptorMatch is what a domain says about one descriptor.
+// DescriptorMatch is the limit of a domain for one descriptor.
 type DescriptorMatch struct {
 	Limit    *DescriptorLimit // nil: not limited
-	Replaced bool             // another descriptor's limit replaces this one: it does not count
-	First, N int              // its takes are Takes[First:First+N]; a limit that is unlimited or replaced has none
+	Replaced bool             // another descriptor's limit replaces this one, so that it does not count
+	First, N int              // its takes are Takes[First:First+N]; an unlimited or replaced limit has none
 
-	keyEnd int // of its key in the buffer; it has none if that is where the key before ends
+	keyEnd int // end of its key in the buffer; it has no key if the key before ends there
 }
 
-// DescriptorMatches is what a domain says about a request. It is reused: its keys and slices are good until the next
-// use. The zero DescriptorMatches works. It is for one goroutine at a time.
+// DescriptorMatches contains the limits of a domain for a request. It is reusable: its keys and slices are valid until
+// the next use. The zero DescriptorMatches is ready for use. It must be used by one goroutine at a time.
 type DescriptorMatches struct {
-	DomainFound bool              // there is such a domain; else nothing is limited
+	DomainFound bool              // the domain exists; else nothing is limited
 	Takes       []sluice.Take     // to be decided together
 	Matches     []DescriptorMatch // one for each descriptor, in the same order
 
-	keys     []byte // all keys, one after the other
+	keys     []byte // all keys, concatenated
 	part     []byte
-	replaced []bool // by number of a limit's name; all false between uses
+	replaced []bool // by index of a limit's name; all false between uses
 	scratch  compositeScratch
 }
 
-// MatchDescriptors finds the limits of a request to a domain as Envoy's service does, and what they take.
+// MatchDescriptors finds the limits of a request to a domain like Envoy's rate limit service, and their takes.
 //
-// Each descriptor is matched by itself. Its entries are compared level by level with the domain's rules: a rule for key
-// and value comes first, then the first that matches of those with a * in it, then the rule for any value of the key.
-// The choice is final: if nothing below the chosen rule matches, its siblings are not tried. A limit applies only to
-// descriptors that end at its rule.
+// Each descriptor is matched separately. Its entries are compared level by level with the domain's rules: a rule for
+// key and value comes first, then the first matching rule with a *, then the rule for any value of the key. The choice
+// is final: if nothing below the chosen rule matches, its siblings are not tried. A limit applies only to descriptors
+// that end at its rule.
 //
-// A limit whose name another matched limit replaces does not count, and neither does one that is unlimited, though what
-// that one replaces is replaced. Two limits that replace each other both do not count. A descriptor that is given twice
-// counts twice.
+// A limit whose name another matched limit replaces does not count. Neither does an unlimited one, although the limits
+// it replaces are replaced. Two limits that replace each other both do not count. A descriptor that occurs twice counts
+// twice.
 //
-// A descriptor counts by all of its keys and values, so that a rule for any value has a count for each. Where a rule
-// with share_threshold matched, its pattern takes the place of the value. A key or value of more than 1024 bytes is matched
-// as it is, and counted by its SHA-256.
+// The key of a descriptor contains all of its keys and values, so that a rule for any value has one bucket for each. If
+// a rule with share_threshold matched, the key contains its pattern instead of the value. A key or value of more than
+// 1024 bytes is matched as it is, and replaced by its SHA-256 in the key.
 func (s *Set) MatchDescriptors(domain string, ds []Descriptor, m *DescriptorMatches) {
 	s.domains[domain].match(ds, m)
 }
 
-// match works on a nil tree too, which knows no rules.
+// match also works on a nil tree, which has no rules.
 func (t *domainTree) match(ds []Descriptor, m *DescriptorMatches) {
 	m.DomainFound = t != nil
 	m.Takes, m.Matches, m.keys = m.Takes[:0], m.Matches[:0], m.keys[:0]
@@ -86,10 +86,10 @@ func (t *domainTree) match(ds []Descriptor, m *DescriptorMatches) {
 	}
 }
 
-// keptScratch is how much room to write composites in is kept for the next use.
+// keptScratch is the maximum size of the scratch space for composites that is kept for the next use.
 const keptScratch = 64 << 10
 
-// find returns the limit of a descriptor, and appends its key to the keys if it is one that counts.
+// find returns the limit of a descriptor, and appends its key if the limit counts.
 func (t *domainTree) find(entries []Entry, m *DescriptorMatches) *DescriptorLimit {
 	from := len(m.keys)
 	m.keys = keyenc.AppendSeveral(m.keys)
@@ -113,13 +113,13 @@ func (t *domainTree) find(entries []Entry, m *DescriptorMatches) *DescriptorLimi
 	return limit
 }
 
-// override makes the limit of a descriptor that brings its own. It counts by the descriptor's entries, for each length
-// of window by itself.
+// override creates the limit of a descriptor that brings its own. It counts per entries of the descriptor, separately
+// for each length of window.
 func (t *domainTree) override(d *Descriptor, m *DescriptorMatches) *DescriptorLimit {
 	rule, err := sluice.NewRule(sluice.Rule{
 		Name: shortName(nameToken(t.name) + "//" + d.Limit.Window.String()), Limit: *d.Limit, ChargeDenied: t.chargeDenied,
 	})
-	if err != nil { // it was not built, or its window is none: it makes no sense
+	if err != nil { // the limit was not built, or its window is invalid
 		return t.find(d.Entries, m)
 	}
 	m.keys = keyenc.AppendSeveral(m.keys)
@@ -129,7 +129,7 @@ func (t *domainTree) override(d *Descriptor, m *DescriptorMatches) *DescriptorLi
 	return &DescriptorLimit{Rules: []*sluice.Rule{rule}, Domain: t.name, number: -1}
 }
 
-// counted is what an entry that matched the rule counts by.
+// counted returns the key and value that are part of the key for an entry that matched the rule.
 func (n *domainNode) counted(e *Entry, by EntryMatch) (k, value string) {
 	if by == EntryWildcard && n.rule.ShareThreshold {
 		return e.Key, n.patternValue(e.Key)
@@ -137,8 +137,8 @@ func (n *domainNode) counted(e *Entry, by EntryMatch) (k, value string) {
 	return e.Key, e.Value
 }
 
-// patternValue is the value's part of a wildcard rule's pattern. If the request's key is itself matched by a *, the
-// whole pattern is.
+// patternValue returns the value part of a wildcard rule's pattern, or the whole pattern if a * matched the request's
+// key.
 func (n *domainNode) patternValue(k string) string {
 	if rest, ok := strings.CutPrefix(n.composite, k); ok && rest != "" && rest[0] == '_' {
 		return rest[1:]
@@ -146,11 +146,11 @@ func (n *domainNode) patternValue(k string) string {
 	return n.composite
 }
 
-// longText is the length in bytes from which on a key or value of an entry counts by its digest: clients choose values, and
-// what they choose is stored.
+// longText is the length in bytes from which a key or value of an entry is replaced by its digest, because clients
+// choose values and stores keep them.
 const longText = 1 << 10
 
-// appendEntry makes a key and a value parts of the key at hand.
+// appendEntry appends a key and a value to the current key.
 func (m *DescriptorMatches) appendEntry(k, value string) {
 	for _, text := range [...]string{k, value} {
 		switch {
@@ -160,7 +160,7 @@ func (m *DescriptorMatches) appendEntry(k, value string) {
 			m.part = keyenc.AppendDigest(m.part[:0], sum[:])
 			m.keys = keyenc.AppendBytes(m.keys, m.part)
 			continue
-		case text != "" && text[0] == 0: // needs a mark, which is part of the length in front of it
+		case text != "" && text[0] == 0: // needs a mark, which its length includes
 			m.part = keyenc.AppendValue(m.part[:0], text)
 			m.keys = keyenc.AppendBytes(m.keys, m.part)
 			continue
@@ -169,7 +169,7 @@ func (m *DescriptorMatches) appendEntry(k, value string) {
 	}
 }
 
-// replace marks the limits that are replaced. It is given how many names there are.
+// replace marks the replaced limits. names is the number of names.
 func (m *DescriptorMatches) replace(names int) {
 	if len(m.replaced) < names {
 		m.replaced = make([]bool, names)
@@ -194,7 +194,7 @@ func (m *DescriptorMatches) markReplaced(mark bool) {
 	}
 }
 
-// take lists the takes. Keys are cut from the buffer only now that it grows no more.
+// take creates the takes. Keys are cut from the buffer only now that it no longer grows.
 func (m *DescriptorMatches) take(ds []Descriptor) {
 	from := 0
 	for i := range m.Matches {
@@ -213,7 +213,7 @@ func (m *DescriptorMatches) take(ds []Descriptor) {
 	}
 }
 
-// DescriptorLimits lists the limits of a domain in the order of the configuration. They must not be changed.
+// DescriptorLimits returns the limits of a domain in the order of the configuration. They must not be changed.
 func (s *Set) DescriptorLimits(domain string) []*DescriptorLimit {
 	if t := s.domains[domain]; t != nil {
 		return t.limits

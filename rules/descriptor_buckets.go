@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
-// buckets are where a descriptor with these entries counts, which has to be one that the limit is for.
+// buckets returns the buckets of a descriptor with these entries, which must belong to the limit.
 func (t *domainTree) buckets(l *DescriptorLimit, parts []KeyPart) ([]sluice.Bucket, error) {
 	given := make([]Entry, len(parts))
 	for i, p := range parts {
@@ -38,29 +38,29 @@ func (t *domainTree) buckets(l *DescriptorLimit, parts []KeyPart) ([]sluice.Buck
 	return all, nil
 }
 
-// keyOf is the key that a descriptor of the limit counts under.
+// keyOf returns the key of a descriptor of the limit.
 func (t *domainTree) keyOf(l *DescriptorLimit, entries []Entry) (string, error) {
 	if len(entries) != len(l.path) {
 		want := make([]string, len(l.path))
 		for i, n := range l.path {
 			want[i] = n.rule.Key
 		}
-		return "", fmt.Errorf("it counts by %s: give a value for each", strings.Join(want, ", "))
+		return "", fmt.Errorf("counted per %s: give a value for each", strings.Join(want, ", "))
 	}
 	var m DescriptorMatches
 	m.keys = keyenc.AppendSeveral(nil)
 	level := t.top
 	for i, n := range l.path {
 		e := &entries[i]
-		if n.rule.ShareThreshold && e.Value == n.patternValue(e.Key) { // as counted
+		if n.rule.ShareThreshold && e.Value == n.patternValue(e.Key) { // in the form of the key
 			m.appendEntry(e.Key, e.Value)
 		} else {
 			chosen, by := level.choose(e, &m.scratch)
 			switch {
 			case chosen == nil:
-				return "", fmt.Errorf("it is not for %s", e.label())
+				return "", fmt.Errorf("does not apply to %s", e.label())
 			case chosen != n:
-				return "", fmt.Errorf("it is not for %s, which is for %s", e.label(), descriptorName(t.name, append(l.path[:i:i], chosen)))
+				return "", fmt.Errorf("does not apply to %s, which belongs to %s", e.label(), descriptorName(t.name, append(l.path[:i:i], chosen)))
 			}
 			m.appendEntry(n.counted(e, by))
 		}
@@ -69,7 +69,7 @@ func (t *domainTree) keyOf(l *DescriptorLimit, entries []Entry) (string, error) 
 	return string(m.keys), nil
 }
 
-// order puts entries in the order of the limit's path, by their keys. What can have only one value need not be given.
+// order sorts entries by the limit's path. Keys that can have only one value may be missing.
 func (l *DescriptorLimit) order(given []Entry) (entries []Entry, ok bool) {
 	given = slices.Clone(given)
 	for _, n := range l.path {

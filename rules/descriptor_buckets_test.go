@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// What a descriptor counts under is found by its own entries, and by what Parts makes of its keys.
+// The key of a descriptor is found by its entries, and by the KeyParts of its key.
 func TestBucketsLikeMatchDescriptors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawTree(t)
@@ -54,7 +54,7 @@ func TestDescriptorBuckets(t *testing.T) {
 	for _, tt := range []struct {
 		rule  string
 		parts []KeyPart
-		want  string // how Parts writes the key, or the error
+		want  string // the KeyParts of the key, or the error
 		n     int
 	}{
 		{"d/tenant", []KeyPart{{"tenant", "a"}}, "tenant=a", 2},
@@ -67,13 +67,13 @@ func TestDescriptorBuckets(t *testing.T) {
 		{"d/k*", []KeyPart{{"kxy", "v"}}, "kxy=v", 1},
 		{"d/" + long, []KeyPart{{long, "v"}}, "", 0},
 		{shortName("d/" + long), []KeyPart{{long, "v"}}, long + "=v", 1},
-		{"d/tenant", nil, "rule d/tenant: it counts by tenant: give a value for each", 0},
-		{"d/tenant", []KeyPart{{"tenant", "a"}, {"x", "b"}}, "rule d/tenant: it counts by tenant: give a value for each", 0},
-		{"d/tenant", []KeyPart{{"user", "a"}}, "rule d/tenant: it is not for user=a", 0},
+		{"d/tenant", nil, "rule d/tenant: counted per tenant: give a value for each", 0},
+		{"d/tenant", []KeyPart{{"tenant", "a"}, {"x", "b"}}, "rule d/tenant: counted per tenant: give a value for each", 0},
+		{"d/tenant", []KeyPart{{"user", "a"}}, "rule d/tenant: does not apply to user=a", 0},
 		{"d/tenant", []KeyPart{{"tenant", `"a`}}, "rule d/tenant: tenant: ", 0},
-		{`d/tenant/path="/a/*"`, []KeyPart{{"tenant", "a"}, {"path", "/a/b"}}, `rule d/tenant/path="/a/*": it is not for path="/a/b", which is for d/tenant/path="/a/b"`, 0},
-		{"d/free", []KeyPart{{"free", "a"}}, `there is no such rule that counts: "d/free"`, 0},
-		{"d/none", []KeyPart{{"none", "a"}}, `there is no such rule that counts: "d/none"`, 0},
+		{`d/tenant/path="/a/*"`, []KeyPart{{"tenant", "a"}, {"path", "/a/b"}}, `rule d/tenant/path="/a/*": does not apply to path="/a/b", which belongs to d/tenant/path="/a/b"`, 0},
+		{"d/free", []KeyPart{{"free", "a"}}, `no active rule has this name: "d/free"`, 0},
+		{"d/none", []KeyPart{{"none", "a"}}, `no active rule has this name: "d/none"`, 0},
 	} {
 		all, err := s.Buckets(tt.rule, tt.parts)
 		if tt.n == 0 {
@@ -107,7 +107,7 @@ func TestDescriptorBuckets(t *testing.T) {
 	}
 }
 
-// The keys of limits that requests bring are read too.
+// The keys of limits that requests bring are decoded too.
 func TestPartsOfBroughtLimits(t *testing.T) {
 	s, err := New(Config{Domains: []Domain{{Name: "d", Descriptors: forest{limited("k", "")}}}})
 	if err != nil {
@@ -121,7 +121,7 @@ func TestPartsOfBroughtLimits(t *testing.T) {
 	}
 }
 
-// A pattern that stands for many values is found as it is, even if another rule's pattern would match it.
+// A pattern that counts many values together is found as written, even if another rule's pattern would match it.
 func TestBucketsOfSharedPatterns(t *testing.T) {
 	s, err := New(Config{Domains: []Domain{{Name: "d", Descriptors: forest{
 		limited("k*", "k*_v"), limited("k*", "v").with(func(r *DescriptorRule) { r.ShareThreshold = true }),

@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// published is the two files with which Lyft explained the format: 5 marketing messages a day, 5 logins a minute.
+// published contains the two files of Lyft's announcement of the format: 5 marketing messages a day, 5 logins a minute.
 var published = rules.Config{Domains: []rules.Domain{
 	{Name: "messaging", Descriptors: []rules.DescriptorRule{{
 		Key: "message_type", Value: "marketing",
@@ -76,7 +76,7 @@ func TestPublishedFiles(t *testing.T) {
 	steps := []struct {
 		after              time.Duration
 		domain, key, value string
-		want               int // of 10 are allowed
+		want               int // allowed of 10
 	}{
 		{0, "messaging", "message_type", "marketing", 5},
 		{0, "messaging", "message_type", "receipt", 10},

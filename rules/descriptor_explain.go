@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// DescriptorExplanation says how a descriptor found its limit, or why it has none.
+// DescriptorExplanation explains how a descriptor found its limit, or why it has none.
 type DescriptorExplanation struct {
 	Limit    *DescriptorLimit // nil: not limited
 	Replaced bool
-	Steps    []DescriptorStep // one for each entry that was looked at
+	Steps    []DescriptorStep // one for each examined entry
 	Outcome  string           // how it ended
 }
 
@@ -17,16 +17,16 @@ type DescriptorExplanation struct {
 type DescriptorStep struct {
 	Entry Entry
 	By    EntryMatch
-	Rule  *DescriptorRule // nil: none was found
-	// Considered are the other rules that were looked at, or would have been, and why they were not chosen, in that
-	// order.
+	Rule  *DescriptorRule // nil: no rule was found
+	// Considered lists the other rules that were examined, or would have been, with the reason why they were not
+	// chosen, in that order.
 	Considered []string
 }
 
-// maxConsidered bounds how many wildcards are listed of those that do not match.
+// maxConsidered is the maximum number of listed wildcards that do not match.
 const maxConsidered = 10
 
-// ExplainDescriptors says step by step what [Set.MatchDescriptors] does with a request's descriptors.
+// ExplainDescriptors explains step by step how [Set.MatchDescriptors] matches a request's descriptors.
 func (s *Set) ExplainDescriptors(domain string, ds []Descriptor) []DescriptorExplanation {
 	return explainDescriptors(s.domains[domain], domain, ds)
 }
@@ -50,7 +50,7 @@ func explainDescriptors(t *domainTree, domain string, ds []Descriptor) []Descrip
 	return all
 }
 
-// replacers are the rules of a request that replace a name.
+// replacers returns the rules of a request that replace a name.
 func replacers(m *DescriptorMatches, name string) []string {
 	var by []string
 	seen := make(map[*DescriptorLimit]bool)
@@ -70,7 +70,7 @@ func replacers(m *DescriptorMatches, name string) []string {
 	return by
 }
 
-// explain walks the tree as find does, by the same choices.
+// explain walks the tree like find, with the same choices.
 func (t *domainTree) explain(entries []Entry) (steps []DescriptorStep, outcome string) {
 	if len(entries) == 0 {
 		return nil, "the descriptor has no entries: not limited"
@@ -98,7 +98,7 @@ func (t *domainTree) explain(entries []Entry) (steps []DescriptorStep, outcome s
 	return steps, path[len(path)-1].outcome(descriptorName(t.name, path))
 }
 
-// outcome says what becomes of a descriptor that ends at this rule.
+// outcome describes the outcome of a descriptor that ends at this rule.
 func (n *domainNode) outcome(name string) string {
 	switch {
 	case n.limit == nil && n.below != nil:
@@ -121,7 +121,7 @@ func (n *domainNode) outcome(name string) string {
 
 func (e *Entry) label() string { return nameToken(e.Key) + "=" + nameToken(e.Value) }
 
-// nothingFor says what a level lacks for an entry.
+// nothingFor describes which rule a level lacks for an entry.
 func (l *domainLevel) nothingFor(e *Entry) string {
 	for _, n := range l.inOrder {
 		if n.rule.Key == e.Key {
@@ -131,7 +131,7 @@ func (l *domainLevel) nothingFor(e *Entry) string {
 	return fmt.Sprintf("no rule for key %q", e.Key)
 }
 
-// considered lists the siblings of the chosen rule in the order in which they are looked at.
+// considered lists the siblings of the chosen rule in the order in which they are examined.
 func (l *domainLevel) considered(e *Entry, chosen *domainNode, by EntryMatch) []string {
 	var all []string
 	if by != EntryExact {
@@ -143,13 +143,13 @@ func (l *domainLevel) considered(e *Entry, chosen *domainNode, by EntryMatch) []
 		case n == chosen || n.pattern == nil:
 		case by == EntryWildcard && n.order > chosen.order:
 			if n.pattern.matches(e.Key + "_" + e.Value) {
-				all = append(all, fmt.Sprintf("wildcard %s matches too, but stands later", n.rule.label()))
+				all = append(all, fmt.Sprintf("wildcard %s matches too, but comes later", n.rule.label()))
 			}
 		case by == EntryExact:
 			if n.pattern.matches(e.Key + "_" + e.Value) {
 				all = append(all, fmt.Sprintf("wildcard %s matches too, but an exact rule comes first", n.rule.label()))
 			}
-		case n.rule.Key == e.Key || strings.Contains(n.rule.Key, "*"): // and it does not match, or it were the choice
+		case n.rule.Key == e.Key || strings.Contains(n.rule.Key, "*"): // it does not match, or it would have been chosen
 			if unmatched++; unmatched <= maxConsidered {
 				all = append(all, fmt.Sprintf("wildcard %s does not match", n.rule.label()))
 			}
@@ -164,7 +164,7 @@ func (l *domainLevel) considered(e *Entry, chosen *domainNode, by EntryMatch) []
 	return all
 }
 
-// Lines writes the explanation for people.
+// Lines returns the explanation as text, one line per step.
 func (x *DescriptorExplanation) Lines() []string {
 	var lines []string
 	for i := range x.Steps {

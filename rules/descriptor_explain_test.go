@@ -22,7 +22,7 @@ var explanations = []struct {
 	{"wildcard", entries("message_type", "mailing"), `
 		entry 1, message_type=mailing: wildcard message_type=m*
 		  no rule is exactly message_type=mailing
-		  wildcard message_type=*g matches too, but stands later
+		  wildcard message_type=*g matches too, but comes later
 		  the rule message_type for any value comes last
 		limited by messaging/message_type=m*: 10/min fixed_window`},
 	{"key only", entries("message_type", "letter"), `
@@ -122,7 +122,7 @@ func TestExplainDescriptorsOfManyWildcardsIsShort(t *testing.T) {
 	}
 }
 
-// An explanation tells of the limit that is found, whatever the tree.
+// An explanation names the limit that is found, for any tree.
 func TestExplanationsAreTrue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawTree(t)

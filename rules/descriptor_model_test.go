@@ -11,15 +11,15 @@ import (
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
-// A second implementation of the matcher, written straight from the description of Envoy's service: texts are put
-// together, lists are gone through, and nothing is prepared.
+// A second implementation of the matcher, written directly from the description of Envoy's service: it joins texts,
+// scans lists and prepares nothing.
 
 type slowStep struct {
 	rule *DescriptorRule
 	by   EntryMatch
 }
 
-// slowFind returns the rule for each entry, or nothing if the descriptor does not end at a rule.
+// slowFind returns the rule for each entry, or nil if the descriptor does not end at a rule.
 func slowFind(d *Domain, entries []Entry) []slowStep {
 	var steps []slowStep
 	rules := d.Descriptors
@@ -67,7 +67,7 @@ func slowPattern(p string) *regexp.Regexp {
 	return regexp.MustCompile(`(?s)\A` + strings.ReplaceAll(regexp.QuoteMeta(latin1(p)), `\*`, `.*`) + `\z`)
 }
 
-// latin1 has a character for each byte, so that expressions can match any bytes.
+// latin1 returns one character for each byte, so that regular expressions can match any bytes.
 func latin1(s string) string {
 	runes := make([]rune, len(s))
 	for i := range len(s) {
@@ -78,7 +78,7 @@ func latin1(s string) string {
 
 func (r *DescriptorRule) slowHasLimit() bool { return r.Unlimited || len(r.Limits) > 0 }
 
-// slowFound is the composites of the rule whose limit a descriptor finds.
+// slowFound returns the composites of the rule whose limit a descriptor finds.
 func slowFound(d *Domain, entries []Entry) string {
 	steps := slowFind(d, entries)
 	if len(steps) == 0 || !steps[len(steps)-1].rule.slowHasLimit() {
@@ -135,7 +135,7 @@ func slowStatKey(domain string, steps []slowStep, entries []Entry) string {
 	return strings.Join(parts, ".")
 }
 
-// drawTree makes up a tree. Texts are short and of few characters, so that rules and requests meet often, and in odd
+// drawTree draws a random tree. Texts are short and of few characters, so that rules often match requests, in unusual
 // ways.
 func drawTree(t *rapid.T) Domain {
 	text := rapid.StringOfN(rapid.SampledFrom([]rune("ab_*")), 1, 4, -1)
@@ -180,7 +180,7 @@ func drawTree(t *rapid.T) Domain {
 	return Domain{Name: "d", Descriptors: level(1)}
 }
 
-// drawEntries makes up a descriptor, by walking down the tree most of the time.
+// drawEntries draws a random descriptor, usually by walking down the tree.
 func drawEntries(t *rapid.T, d *Domain) []Entry {
 	text := rapid.StringOfN(rapid.SampledFrom([]rune("ab_*")), 0, 5, -1)
 	var all []Entry
@@ -209,7 +209,8 @@ func (s slowStep) below() []DescriptorRule {
 	return s.rule.Descriptors
 }
 
-// matchesLikeTheSlowOne is the property: rules, keys, names of statistics and what is replaced are the same.
+// matchesLikeTheSlowOne checks that both implementations find the same rules, keys, statistics names and replaced
+// limits.
 func matchesLikeTheSlowOne(t *rapid.T) {
 	d := drawTree(t)
 	trees, faults := compileDomains(&Config{Domains: []Domain{d}}, new(place))
@@ -278,7 +279,7 @@ func TestMatchDescriptorsLikeTheSlowOne(t *testing.T) { rapid.Check(t, matchesLi
 
 func FuzzMatchDescriptors(f *testing.F) { f.Fuzz(rapid.MakeFuzz(matchesLikeTheSlowOne)) }
 
-// Different descriptors that find one rule have different keys, unless a share_threshold has them count together.
+// Different descriptors that find one rule have different keys, unless a share_threshold counts them together.
 func TestDescriptorKeysAreInjective(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOfN(rapid.SampledFrom([]rune("ab_*\x00\x01\x02=")), 0, 6, -1)

@@ -9,8 +9,8 @@ import (
 	. "github.com/sluiceproject/sluice/rules"
 )
 
-// A descriptor that brings a limit is held to that: no rule is looked for, nothing shadows or replaces it, and depth does
-// not matter. An unknown domain comes before everything.
+// A limit of the descriptor itself applies: no rule is looked up, nothing shadows or replaces it, and depth does not
+// matter. An unknown domain has no limits.
 func TestDescriptorsThatBringALimit(t *testing.T) {
 	two := sluice.Must(sluice.PerMinute(2).WithAlgorithm(sluice.FixedWindow).Build())
 	s := mustSet(t, Config{Domains: []Domain{{Name: "d", Descriptors: []DescriptorRule{
@@ -50,6 +50,6 @@ func TestDescriptorsThatBringALimit(t *testing.T) {
 		t.Error("an unknown domain limits")
 	}
 	if ask("d", Descriptor{Entries: []Entry{{"k", "a"}}, Cost: 1, Limit: &sluice.Limit{}}); m.Matches[0].Limit.Name != "n" {
-		t.Error("a limit that makes no sense was not passed over for the rules")
+		t.Error("an invalid limit was not ignored")
 	}
 }

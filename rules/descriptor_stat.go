@@ -2,20 +2,19 @@ package rules
 
 import "strings"
 
-// AppendStatKey appends the name that Envoy's service counts a descriptor under in its statistics: the domain and one
-// part for each entry, joined by dots. The entries are those that matched the limit.
+// AppendStatKey appends the name of a descriptor in the statistics of Envoy's service: the domain and one part for each
+// entry, joined by dots. entries are those that matched the limit.
 //
-// A part is the key alone where the rule is for any value, the key and the pattern where the rule has a *, and else the
-// key and the value. ValueToMetric of a level puts the value where the key stood alone or the pattern stood, and
-// DetailedMetric of the limit's own rule does so at all levels; but where a ShareThreshold counts values together the
-// pattern stays.
+// A part is the key alone if the rule is for any value, the key and the pattern if the rule contains a *, and otherwise
+// the key and the value. ValueToMetric of a level uses the value instead of no value or the pattern, and DetailedMetric
+// of the limit's own rule does so at all levels; if a ShareThreshold counts values together, the pattern stays.
 // A limit that the request brought has no rule, and all entries with their values.
 func (l *DescriptorLimit) AppendStatKey(b []byte, entries []Entry) []byte {
 	if l.Source == nil {
-		b = append(append(b, l.Domain...), '.') // also where there are no entries
+		b = append(append(b, l.Domain...), '.') // also without entries
 		start := len(b)
 		for i := range entries {
-			if len(b) > start { // the reference writes no dot behind entries that are empty
+			if len(b) > start { // the reference writes no dot after empty entries
 				b = append(b, '.')
 			}
 			b = append(b, composite(entries[i].Key, entries[i].Value)...)
@@ -43,13 +42,14 @@ func (l *DescriptorLimit) AppendStatKey(b []byte, entries []Entry) []byte {
 	return b
 }
 
-// FixedStatKey tells the statistics' name of a limit whose descriptors all have the same one.
+// FixedStatKey returns the statistics name of a limit whose descriptors all have the same name.
 func (l *DescriptorLimit) FixedStatKey() (key string, ok bool) {
 	if l.Source == nil || l.Source.DetailedMetric {
 		return "", false
 	}
 	for _, n := range l.path {
-		// Where a * is in the key, the name has the request's key in it; an underscore at the end may stand for no value.
+		// If the key contains a *, the name contains the request's key; an underscore at the end may mean that there is
+		// no value.
 		if n.rule.ValueToMetric || strings.Contains(n.rule.Key, "*") || strings.HasSuffix(n.composite, "_") {
 			return "", false
 		}
@@ -57,9 +57,9 @@ func (l *DescriptorLimit) FixedStatKey() (key string, ok bool) {
 	return l.FullKey, true
 }
 
-// AppendCounterKey appends the name that Envoy's service counts a descriptor under in its store, but for the window's
-// start: the domain and then the key and value of each entry, each with an underscore behind it. Where a ShareThreshold
-// counts values together it has the pattern in place of the value. Different descriptors may have the same name.
+// AppendCounterKey appends the name of a descriptor in the store of Envoy's service, without the start of the window:
+// the domain and then the key and value of each entry, each followed by an underscore. If a ShareThreshold counts
+// values together, it contains the pattern instead of the value. Different descriptors may have the same name.
 func (l *DescriptorLimit) AppendCounterKey(b []byte, entries []Entry) []byte {
 	b = append(append(b, l.Domain...), '_')
 	for i := range entries {
@@ -74,7 +74,7 @@ func (l *DescriptorLimit) AppendCounterKey(b []byte, entries []Entry) []byte {
 	return b
 }
 
-// matchedBy tells how an entry found this rule, given that it did.
+// matchedBy returns how an entry found this rule, given that it did.
 func (n *domainNode) matchedBy(e *Entry) EntryMatch {
 	switch {
 	case isComposite(n.composite, e):
@@ -82,12 +82,12 @@ func (n *domainNode) matchedBy(e *Entry) EntryMatch {
 	case n.composite != e.Key:
 		return EntryWildcard
 	case n.pattern != nil && n.pattern.matches(e.Key+"_"+e.Value):
-		return EntryWildcard // the entry's key has a * and is the rule's, which is rare enough to put them together
+		return EntryWildcard // the entry's key contains a * and equals the rule's; too rare for its own case
 	}
 	return EntryKeyOnly
 }
 
-// isComposite compares without writing the entry's composite down.
+// isComposite reports whether s is e as KEY_VALUE, without allocating that string.
 func isComposite(s string, e *Entry) bool {
 	k := len(e.Key)
 	return len(s) == k+1+len(e.Value) && s[k] == '_' && s[:k] == e.Key && s[k+1:] == e.Value

@@ -65,7 +65,7 @@ func TestStatKeys(t *testing.T) {
 	}
 }
 
-// A limit that a request brings is named as the reference names it, which joins by a dot only to what is not empty.
+// A limit that a request brings has the reference's name, which is joined by a dot only to parts that are not empty.
 func TestStatKeysOfOverrides(t *testing.T) {
 	l := &DescriptorLimit{Domain: "d"}
 	for _, tt := range []struct {
@@ -130,7 +130,7 @@ func TestCounterKeys(t *testing.T) {
 	}
 }
 
-// Siblings far down keep their own way from the top.
+// Deep siblings keep their own path from the top.
 func TestStatKeysOfDeepSiblings(t *testing.T) {
 	leaves := forest{limited("x", ""), limited("y", "1*"), limited("z", "")}
 	tree := mustTree(t, node("a", "", node("b", "", node("c", "", node("d", "", node("e", "", leaves...))))))

@@ -11,15 +11,15 @@ import (
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
-// perMinute is a limit as the files of Envoy's service have it.
+// perMinute returns a limit as in files of Envoy's service.
 func perMinute(n int64) []Limit {
 	return []Limit{{Limit: sluice.Per(n, time.Minute).WithAlgorithm(sluice.FixedWindow)}}
 }
 
-// forest is the rules of one level.
+// forest contains the rules of one level.
 type forest = []DescriptorRule
 
-// node is a rule without a limit, and limited is one with a limit.
+// node returns a rule without a limit, limited one with a limit.
 func node(k, value string, below ...DescriptorRule) DescriptorRule {
 	return DescriptorRule{Key: k, Value: value, Descriptors: below}
 }
@@ -42,7 +42,7 @@ func sharing(r *DescriptorRule)       { r.ShareThreshold = true }
 func valueToMetric(r *DescriptorRule) { r.ValueToMetric = true }
 func detailed(r *DescriptorRule)      { r.DetailedMetric = true }
 
-// entries makes pairs of keys and values entries.
+// entries returns entries of pairs of keys and values.
 func entries(pairs ...string) []Entry {
 	var all []Entry
 	for i := 0; i < len(pairs); i += 2 {
@@ -60,7 +60,7 @@ func mustTree(t testing.TB, rules ...DescriptorRule) *domainTree {
 	return trees["d"]
 }
 
-// found is the full key of the limit that a descriptor finds, without the domain.
+// found returns the full key of the limit that a descriptor finds, without the domain.
 func found(t *domainTree, entries []Entry) string {
 	var m DescriptorMatches
 	t.match([]Descriptor{{Entries: entries, Cost: 1}}, &m)
@@ -70,7 +70,7 @@ func found(t *domainTree, entries []Entry) string {
 	return strings.TrimPrefix(m.Matches[0].Limit.FullKey, "d.")
 }
 
-// matchings are the sentences of what Envoy's service does with one descriptor.
+// matchings describe how Envoy's service matches one descriptor.
 var matchings = []struct {
 	name    string
 	rules   forest
@@ -179,7 +179,7 @@ var matchings = []struct {
 	{"quirk: the pattern as a key is key only", forest{limited("a*b", "")}, entries("a*b", "c"), "a*b"},
 }
 
-// Each row is a sentence of what Envoy's service does with one descriptor.
+// Each row describes how Envoy's service matches one descriptor.
 func TestMatchingOneDescriptor(t *testing.T) {
 	for _, tt := range matchings {
 		t.Run(tt.name, func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestUnknownDomain(t *testing.T) {
 	}
 }
 
-// outcomes writes what becomes of each descriptor: the limit's full key, and a + if it is counted.
+// outcomes returns the outcome of each descriptor: the limit's full key, and a + if it is counted.
 func outcomes(m *DescriptorMatches) string {
 	var all []string
 	for _, d := range m.Matches {
@@ -234,7 +234,7 @@ func outcomes(m *DescriptorMatches) string {
 	return strings.Join(all, ", ")
 }
 
-// Each row is a sentence of what Envoy's service does across the descriptors of one request.
+// Each row describes how Envoy's service matches the descriptors of one request together.
 func TestMatchingAcrossDescriptors(t *testing.T) {
 	rules := forest{
 		limited("a", "").with(named("A")),
@@ -263,13 +263,13 @@ func TestMatchingAcrossDescriptors(t *testing.T) {
 		{"a replaced limit still replaces", []string{"nameless", "b", "a"}, " 1, B replaced, A replaced"},
 		{"a cycle drops both", []string{"x", "y"}, "X replaced, Y replaced"},
 		{"replaces all of the name", []string{"a", "b", "also a", "a"}, "A replaced, B 1, A replaced, A replaced"},
-		{"replaces a name that nobody has", []string{"nothing", "a"}, "N 1, A 1"},
+		{"replaces a name that no limit has", []string{"nothing", "a"}, "N 1, A 1"},
 		{"replaces of a rule without limit do nothing", []string{"exempt", "a"}, "-, A 1"},
 		{"limits without a name are not replaced", []string{"nameless", "nameless"}, " 1,  1"},
 		{"duplicates are each counted", []string{"a", "a"}, "A 1, A 1"},
 		{"nothing asked", nil, ""},
 	}
-	var m DescriptorMatches // one for all, so that what a use leaves behind would be seen by the next
+	var m DescriptorMatches // one for all, so that leftovers of a use would affect the next
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var ds []Descriptor
@@ -285,11 +285,11 @@ func TestMatchingAcrossDescriptors(t *testing.T) {
 	}
 }
 
-// checkTakes wants the takes to be those of the limits that count, in order.
+// checkTakes checks that the takes are those of the limits that count, in order.
 func checkTakes(t testing.TB, ds []Descriptor, m *DescriptorMatches) {
 	t.Helper()
 	if len(m.Matches) != len(ds) {
-		t.Fatalf("%d answers for %d descriptors", len(m.Matches), len(ds))
+		t.Fatalf("%d results for %d descriptors", len(m.Matches), len(ds))
 	}
 	next := 0
 	for i, d := range m.Matches {
@@ -371,7 +371,7 @@ func TestDescriptorKeys(t *testing.T) {
 	}
 }
 
-// The keys of one request are all valid at once, however the buffer grew.
+// The keys of one request are all valid at the same time, however the buffer grew.
 func TestManyDescriptorsInOneRequest(t *testing.T) {
 	tree := mustTree(t, limited("k", ""), limited("free", "").with(unlimited))
 	var ds []Descriptor

@@ -1,6 +1,6 @@
 package rules
 
-// Domain is a tree of descriptors as Envoy's rate limit service reads it from a file.
+// Domain is a tree of descriptors, as Envoy's rate limit service reads it from a file.
 type Domain struct {
 	Pos         Position
 	Name        string
@@ -11,15 +11,15 @@ type Domain struct {
 type DescriptorRule struct {
 	Pos         Position
 	Key         string
-	Value       string // may hold *, any number of times; empty: any value
+	Value       string // may contain any number of *; empty: any value
 	Descriptors []DescriptorRule
 
-	// Limits are what applies to a descriptor that ends here. The reference has one at most; with several all of them
-	// must allow. Without any, and without Unlimited, the descriptor is not limited.
+	// Limits apply to a descriptor that ends here. The reference has at most one; of several, all must allow. Without
+	// any, and without Unlimited, the descriptor is not limited.
 	Limits    []Limit
 	Unlimited bool
-	Name      string   // returned with the limit; what Replaces of others refers to
-	Replaces  []string // names of limits that do not count for a request in which this one matches
+	Name      string   // returned with the limit; Replaces of other rules refers to it
+	Replaces  []string // names of limits that do not count for a request that this one matches
 
 	Shadow         bool
 	Quota          bool

@@ -14,12 +14,12 @@ type domainTree struct {
 	name   string
 	top    *domainLevel
 	limits []*DescriptorLimit // in the order of the configuration
-	names  int                // how many of the limits' names can be replaced
-	// chargeDenied has refused requests charged, also those that bring a limit.
+	names  int                // number of names of limits that can be replaced
+	// chargeDenied makes the limits charge denied requests, including limits that requests bring.
 	chargeDenied bool
 }
 
-// domainLevel are the rules below one rule, or at the top.
+// domainLevel contains the rules below one rule, or at the top.
 type domainLevel struct {
 	byComposite map[string]*domainNode
 	wildcards   wildcardIndex
@@ -30,13 +30,13 @@ type domainLevel struct {
 type domainNode struct {
 	rule      *DescriptorRule
 	composite string            // the key, or key_value
-	pattern   *compositePattern // nil: there is no * in the composite
-	order     int               // its place in the level
+	pattern   *compositePattern // nil: the composite contains no *
+	order     int               // its index in the level
 	limit     *DescriptorLimit  // nil: a descriptor that ends here is not limited
 	below     *domainLevel      // nil: there are no rules below
 }
 
-// DescriptorLimit is what a rule of a domain says about descriptors that end there. It must not be changed.
+// DescriptorLimit is the limit for descriptors that end at a rule of a domain. It must not be changed.
 type DescriptorLimit struct {
 	Rules     []*sluice.Rule // all must allow; none if Unlimited
 	Domain    string
@@ -50,12 +50,12 @@ type DescriptorLimit struct {
 	Source    *DescriptorRule // nil for a limit that the request brought
 
 	path     []*domainNode // from the top to Source
-	number   int           // of its name among those that can be replaced, or -1
-	replaces []int         // numbers of names
+	number   int           // index of its name among those that can be replaced, or -1
+	replaces []int         // indices of names
 }
 
-// compileDomains checks and compiles the domains. All faults are reported at once, in the order of the configuration
-// and in the words of Envoy's service.
+// compileDomains checks and compiles the domains. It reports all errors at once, in the order of the configuration and
+// with the messages of Envoy's service.
 func compileDomains(cfg *Config, where *place) (map[string]*domainTree, []error) {
 	c := &domainCompiler{chargeDenied: cfg.ChargeDenied, native: make(map[string]Position), where: where}
 	for i := range cfg.Rules {
@@ -84,13 +84,13 @@ func compileDomains(cfg *Config, where *place) (map[string]*domainTree, []error)
 
 type domainCompiler struct {
 	chargeDenied bool
-	native       map[string]Position // where the rules that are not of a domain stand, by name
+	native       map[string]Position // positions of the rules in Sluice's format, by name
 	faults       []error
 	tree         *domainTree
 	where        *place
 }
 
-// fault reports at a position, and by the rule's name what has none because it was not read from a file.
+// fault reports an error at a position, or with the rule's name if it was not read from a file.
 func (c *domainCompiler) fault(at Position, rule, format string, args ...any) {
 	if at != (Position{}) {
 		rule = ""
@@ -139,7 +139,7 @@ func (c *domainCompiler) level(rules []DescriptorRule, path []*domainNode) *doma
 	return l
 }
 
-// composite is what the rules of a level are told apart by, and what a request's entry is compared with.
+// composite returns the text that identifies a rule of a level and that a request's entry is compared with.
 func composite(key, value string) string {
 	if value == "" {
 		return key
@@ -181,10 +181,11 @@ func (c *domainCompiler) limit(n *domainNode, path []*domainNode, name string) {
 	}
 }
 
-// rules makes the limiter's rules of a limit. The first is named by the path; others have a number or a name behind it.
+// rules creates the limiter's rules of a limit. The first is named by the path; others have a number or a name after
+// it.
 func (c *domainCompiler) rules(l *DescriptorLimit, path string) {
 	if at, taken := c.native[path]; taken && len(l.Source.Limits) > 0 {
-		c.fault(l.Source.Pos, path, "the rule %s is named %q too, and the two would share a count: rename it",
+		c.fault(l.Source.Pos, path, "the rule %s also has the name %q, and the two would share a bucket: rename it",
 			at.or("of Config.Rules"), path)
 	}
 	names := make(map[string]bool)
@@ -198,17 +199,17 @@ func (c *domainCompiler) rules(l *DescriptorLimit, path string) {
 			name += "#" + strconv.Itoa(i+1)
 		}
 		if names[name] {
-			c.fault(limit.Pos, path, "two limits are named %q: give each its own name", limit.Name)
+			c.fault(limit.Pos, path, "two limits have the name %q: rename one", limit.Name)
 		}
 		names[name] = true
 		if limit.Unlimited || limit.DenyAll {
-			c.fault(limit.Pos, path, "a limit of a descriptor cannot be unlimited or never: "+
-				"set unlimited beside the limits, or a limit of 0")
+			c.fault(limit.Pos, path, "a limit of a descriptor cannot be unlimited or deny: "+
+				"set unlimited next to the limits, or a limit of 0")
 			continue
 		}
 		if limit.Limit.Algorithm == sluice.Concurrency {
-			c.fault(limit.Pos, path, "who asks about descriptors does not say when a request ends: "+
-				"limit what is in flight by a rule for HTTP requests")
+			c.fault(limit.Pos, path, "concurrency limits are not supported for descriptors, because RLS calls do not report the end of a request: "+
+				"use a rule for HTTP requests")
 			continue
 		}
 		rule := sluice.Rule{
@@ -237,8 +238,7 @@ func (c *domainCompiler) rule(l *DescriptorLimit, rule sluice.Rule, at Position)
 	l.Rules = append(l.Rules, made)
 }
 
-// numberNames gives the names that some limit replaces and some limit has numbers, so that a request is spared to
-// compare texts.
+// numberNames numbers the names that some limit replaces and some limit has, so that requests need not compare texts.
 func (t *domainTree) numberNames() {
 	numbers := make(map[string]int)
 	for _, l := range t.limits {

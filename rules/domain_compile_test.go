@@ -14,13 +14,13 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// descriptors makes a domain of rules.
+// descriptors returns a domain with rules.
 func descriptors(rules ...DescriptorRule) []Domain { return []Domain{{Name: "d", Descriptors: rules}} }
 
 var domainFaults = []struct {
 	name    string
 	domains []Domain
-	want    []string // of the messages, in order
+	want    []string // messages, in order
 }{
 	{"none", descriptors(limited("k", "v")), nil},
 	{"empty domain", []Domain{{}}, []string{"config file cannot have empty domain"}},
@@ -87,9 +87,9 @@ var domainFaults = []struct {
 	{"two limits of one name", descriptors(limited("k", "").with(func(r *DescriptorRule) {
 		r.Limits = append(r.Limits, r.Limits[0], r.Limits[0])
 		r.Limits[0].Name = "2"
-	})), []string{`two limits are named ""`}},
+	})), []string{`two limits have the name ""`}},
 	{"never", descriptors(limited("k", "").with(func(r *DescriptorRule) { r.Limits[0].DenyAll = true })), []string{
-		"a limit of a descriptor cannot be unlimited or never",
+		"a limit of a descriptor cannot be unlimited or deny",
 	}},
 	{
 		"all at once, in order",
@@ -116,7 +116,7 @@ func TestDomainFaults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			trees, faults := compileDomains(&Config{Domains: tt.domains}, new(place))
 			if (trees == nil) != (len(faults) > 0) {
-				t.Errorf("%d trees and %d faults", len(trees), len(faults))
+				t.Errorf("%d trees and %d errors", len(trees), len(faults))
 			}
 			if len(faults) != len(tt.want) {
 				t.Fatalf("%d faults, want %d: %v", len(faults), len(tt.want), faults)
@@ -147,7 +147,7 @@ func TestDomainFaultsSayWhere(t *testing.T) {
 		Rules:   []Rule{{Pos: Position{"sluice.yaml", 1, 1}, Name: "d/k=v", Limits: perMinute(1)}},
 		Domains: []Domain{{Name: "d", Descriptors: forest{limited("k", "v")}}},
 	})
-	if err == nil || !strings.Contains(err.Error(), `the rule at sluice.yaml:1:1 is named "d/k=v" too`) {
+	if err == nil || !strings.Contains(err.Error(), `the rule at sluice.yaml:1:1 also has the name "d/k=v"`) {
 		t.Errorf("a rule that is named like a descriptor: %v", err)
 	}
 }
@@ -177,7 +177,7 @@ func TestDescriptorLimitsAreAsConfigured(t *testing.T) {
 	}
 }
 
-// A limit of 0 is one that always denies, and the largest the reference has is allowed.
+// A limit of 0 always denies, and the maximum of the reference is allowed.
 func TestExtremeDescriptorLimits(t *testing.T) {
 	zero, most := limited("zero", ""), limited("most", "")
 	zero.Limits, most.Limits = perMinute(0), perMinute(math.MaxUint32)
@@ -223,7 +223,7 @@ func TestDescriptorNames(t *testing.T) {
 	}
 }
 
-// pathOf makes rules of pairs of keys and values.
+// pathOf returns rules for pairs of keys and values.
 func pathOf(pairs []string) []*domainNode {
 	var path []*domainNode
 	for i := 0; i < len(pairs); i += 2 {
@@ -260,7 +260,7 @@ func TestDescriptorNamesAreInjective(t *testing.T) {
 	})
 }
 
-// A name that was cut is not the name of another rule that was not.
+// A shortened name is not the name of another rule that was not shortened.
 func TestCutDescriptorNames(t *testing.T) {
 	cut := shortName(descriptorName("d", pathOf([]string{"k", strings.Repeat("v", 300)})))
 	value, ok := strings.CutPrefix(cut, "d/k=")
@@ -275,7 +275,7 @@ func TestCutDescriptorNames(t *testing.T) {
 	}
 }
 
-// All rules of one configuration have names of their own, which is what the store tells counts apart by.
+// All rules of one configuration have different names, because the store distinguishes buckets by them.
 func TestDescriptorRulesHaveNamesOfTheirOwn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d, e := drawTree(t), drawTree(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// descriptorName names a rule of a domain: "messaging/message_type=marketing". What could be taken for the punctuation
-// is quoted, so that rules with different paths never have the same name.
+// descriptorName returns the name of a rule of a domain: "messaging/message_type=marketing". Text that could be read as
+// punctuation is quoted, so that rules with different paths never have the same name.
 func descriptorName(domain string, path []*domainNode) string {
 	var b strings.Builder
 	b.WriteString(nameToken(domain))
@@ -22,7 +22,7 @@ func descriptorName(domain string, path []*domainNode) string {
 	return b.String()
 }
 
-// label is how the rule is written in names and explanations: "key=value", or "key" if it is for any value.
+// label returns the rule as written in names and explanations: "key=value", or "key" if it is for any value.
 func (r *DescriptorRule) label() string {
 	if r.Value == "" {
 		return nameToken(r.Key)
@@ -30,7 +30,7 @@ func (r *DescriptorRule) label() string {
 	return nameToken(r.Key) + "=" + nameToken(r.Value)
 }
 
-// nameToken quotes a text unless it is plain. Plain texts have no escapes, quotes, spaces or punctuation of names.
+// nameToken quotes a text unless it is plain. Plain texts contain no escapes, quotes, spaces or punctuation of names.
 func nameToken(s string) string {
 	quoted := strconv.Quote(s)
 	if s == "" || strings.ContainsAny(s, " /=#~") || len(quoted) != len(s)+2 {
@@ -39,8 +39,9 @@ func nameToken(s string) string {
 	return s
 }
 
-// shortName cuts a name that is too long for a rule and puts a digest of all of it in place of the rest. It cannot be
-// mistaken for a name that was not cut: there a ~ is inside quotes, and so not followed by hexadecimal digits alone.
+// shortName shortens a name that is too long for a rule and replaces the rest by a digest of the whole name. The result
+// cannot be confused with a name that was not shortened: there a ~ is inside quotes, and so not followed by hexadecimal
+// digits alone.
 func shortName(name string) string {
 	if len(name) <= sluice.MaxRuleName {
 		return name

@@ -7,15 +7,15 @@ import (
 	"unsafe"
 )
 
-// compositePattern is a composite with * in it. Each * stands for any text, also for none and for one with slashes and
-// underscores. What stands before the first is how a text must begin, what stands after the last is how it must end,
-// and the two may not overlap; what stands between must follow in order.
+// compositePattern is a composite with *. Each * matches any text, also the empty text and one with slashes and
+// underscores. A text must begin with the literal before the first * and end with the literal after the last *, without
+// overlap; the literals between must follow in order.
 type compositePattern struct {
 	prefix, suffix string
 	middle         []string
 }
 
-// newCompositePattern reads a text that has at least one *.
+// newCompositePattern parses a text with at least one *.
 func newCompositePattern(text string) *compositePattern {
 	literals := strings.Split(text, "*")
 	last := len(literals) - 1
@@ -26,8 +26,8 @@ func newCompositePattern(text string) *compositePattern {
 	}
 }
 
-// matches takes time proportional to the text's length however many * there are: a literal that is taken where it first
-// occurs leaves the most for those after it, so that nothing needs to be tried twice.
+// matches reports whether text matches. It takes time proportional to the text's length, regardless of the number of *:
+// taking a literal at its first occurrence leaves the most text for the following ones, so that nothing is tried twice.
 func (p *compositePattern) matches(text string) bool {
 	if len(text) < len(p.prefix)+len(p.suffix) ||
 		!strings.HasPrefix(text, p.prefix) || !strings.HasSuffix(text, p.suffix) {
@@ -44,27 +44,27 @@ func (p *compositePattern) matches(text string) bool {
 	return true
 }
 
-// mayOverlap is false only if no text matches both.
+// mayOverlap reports whether some text may match both patterns. It may return true if none does, but not the reverse.
 func (p *compositePattern) mayOverlap(q *compositePattern) bool {
 	n := min(len(p.prefix), len(q.prefix))
 	k := min(len(p.suffix), len(q.suffix))
 	return p.prefix[:n] == q.prefix[:n] && p.suffix[len(p.suffix)-k:] == q.suffix[len(q.suffix)-k:]
 }
 
-// affixes is a set of texts, arranged so that those that a given text begins with are found without looking at the
-// others: they are a chain, from the longest to shorter ones.
+// affixes is a set of texts, arranged so that the prefixes of a given text are found without examining the others: they
+// form a chain, from the longest to shorter ones.
 type affixes[T any] []affix[T]
 
 // affix is one text of affixes, which are sorted.
 type affix[T any] struct {
 	text   string
-	parent int // the longest other that it begins with, or -1
+	parent int // the longest other text that it begins with, or -1
 	value  T
 }
 
 func newAffixes[T any](values map[string]T) affixes[T] {
 	var all affixes[T]
-	var open []int // those that the text at hand begins with
+	var open []int // the texts that the current text begins with
 	for _, text := range slices.Sorted(maps.Keys(values)) {
 		for len(open) > 0 && !strings.HasPrefix(text, all[open[len(open)-1]].text) {
 			open = open[:len(open)-1]
@@ -79,7 +79,7 @@ func newAffixes[T any](values map[string]T) affixes[T] {
 	return all
 }
 
-// longest is the number of the longest that the text begins with, or -1. The next shorter ones are its parents.
+// longest returns the index of the longest text that is a prefix of text, or -1. Shorter prefixes are its parents.
 func (a affixes[T]) longest(text string) int {
 	low, high := 0, len(a)
 	for low < high {
@@ -90,8 +90,8 @@ func (a affixes[T]) longest(text string) int {
 			high = mid
 		}
 	}
-	// The last that does not sort behind the text begins with the one that is looked for, because whatever sorts
-	// between two texts begins with what both begin with.
+	// The last text that does not sort after the given one begins with the result, because every text that sorts
+	// between two texts begins with their common prefix.
 	i := low - 1
 	if i < 0 {
 		return -1
@@ -113,12 +113,12 @@ func commonPrefix(a, b string) int {
 	return n
 }
 
-// wildcardIndex finds the first of a level's wildcard rules that matches. It looks only at rules that begin and end as
-// the composite does: thousands of tenants' paths, or of their host names, cost no more than a few. Only rules that
-// differ in nothing but what is between two * are tried one by one.
+// wildcardIndex finds the first of a level's wildcard rules that matches. It examines only rules that begin and end
+// like the composite: thousands of tenants' paths or host names cost no more than a few. Only rules that differ in
+// nothing but the text between two * are tried one by one.
 type wildcardIndex struct {
-	byPrefix affixes[affixes[[]*domainNode]] // then by reversed suffix; those with both alike in configuration order
-	suffixed bool                            // some have a suffix
+	byPrefix affixes[affixes[[]*domainNode]] // then by reversed suffix; equal ones in configuration order
+	suffixed bool                            // some rules have a suffix
 }
 
 func newWildcardIndex(nodes []*domainNode) wildcardIndex {
@@ -147,7 +147,7 @@ func newWildcardIndex(nodes []*domainNode) wildcardIndex {
 
 func (x *wildcardIndex) empty() bool { return len(x.byPrefix) == 0 }
 
-// first returns the first rule that matches the composite, or nil. Backwards is the composite reversed; it may be empty
+// first returns the first rule that matches the composite, or nil. backwards is the reversed composite; it may be empty
 // if no rule has a suffix.
 func (x *wildcardIndex) first(composite, backwards string) *domainNode {
 	var best *domainNode
@@ -168,7 +168,7 @@ func (x *wildcardIndex) first(composite, backwards string) *domainNode {
 	return best
 }
 
-// match is first with the reversing done, for what is not in a hurry.
+// match is first including the reversal, for callers that are not time-critical.
 func (x *wildcardIndex) match(composite string) *domainNode {
 	return x.first(composite, string(appendReversed(nil, composite)))
 }
@@ -180,13 +180,13 @@ func appendReversed(b []byte, s string) []byte {
 	return b
 }
 
-// EntryMatch is how an entry of a descriptor found its rule.
+// EntryMatch is the way in which an entry of a descriptor found its rule.
 type EntryMatch uint8
 
 const (
 	EntryUnmatched EntryMatch = iota
 	EntryExact                // by key and value
-	EntryWildcard             // by a rule with a * in it
+	EntryWildcard             // by a rule with a *
 	EntryKeyOnly              // by a rule for any value
 )
 
@@ -194,13 +194,13 @@ var entryMatchNames = [...]string{"no rule", "exact", "wildcard", "key only"}
 
 func (m EntryMatch) String() string { return entryMatchNames[min(int(m), len(entryMatchNames)-1)] }
 
-// compositeScratch is room to write composites in.
+// compositeScratch is scratch space for composites.
 type compositeScratch struct{ forwards, backwards []byte }
 
-// choose finds the rule for an entry. There is at most one, and it stays the choice even if nothing below it matches.
+// choose finds the rule for an entry. There is at most one, and it remains the choice even if nothing below it matches.
 func (l *domainLevel) choose(e *Entry, s *compositeScratch) (*domainNode, EntryMatch) {
 	s.forwards = append(append(append(s.forwards[:0], e.Key...), '_'), e.Value...)
-	composite := unsafe.String(&s.forwards[0], len(s.forwards)) // not kept beyond this call
+	composite := unsafe.String(&s.forwards[0], len(s.forwards)) // not used after this call
 	if n := l.byComposite[composite]; n != nil {
 		return n, EntryExact
 	}

@@ -26,10 +26,10 @@ func TestWildcardLanguage(t *testing.T) {
 			[]string{".example.com", "a.example.com", "a.b.example.com"},
 			[]string{"example.com", "a.example.com."},
 		},
-		// What begins and what ends may not overlap.
+		// The start and the end must not overlap.
 		{"ab*ba", []string{"abba", "abxba"}, []string{"aba", "ab", "ba"}},
 		{"aa*aa", []string{"aaaa", "aaaaa"}, []string{"aaa", "aa"}},
-		// What is between is taken leftmost, from what is left by both ends.
+		// The literals between are matched leftmost, between the two ends.
 		{"a*b*b", []string{"abb", "axbxb"}, []string{"ab", "axb"}},
 		{"a*aa*a", []string{"aaaa", "abaaba"}, []string{"aaa", "ababa"}},
 		{"*ab*ab*", []string{"abab", "xabyabz"}, []string{"ab", "aba"}},
@@ -71,7 +71,7 @@ func FuzzCompositePattern(f *testing.F) {
 	})
 }
 
-// A pattern covers another if it matches its text. All texts of up to 5 characters of 3 stand for all texts.
+// A pattern covers another if it matches its text. All texts of up to 5 of 3 characters are tested.
 func TestPatternCovers(t *testing.T) {
 	patterns := textsOf("ab*", 4)
 	texts := textsOf("abc", 5)
@@ -100,7 +100,7 @@ func TestPatternCovers(t *testing.T) {
 	}
 }
 
-// textsOf lists all texts of up to n of the characters.
+// textsOf returns all texts of up to n of the characters.
 func textsOf(characters string, n int) []string {
 	all := []string{""}
 	for from := 0; n > 0; n-- {
@@ -142,7 +142,7 @@ func TestAffixes(t *testing.T) {
 	}
 }
 
-// candidates counts the rules that the index would try for a composite if none of them matched.
+// candidates returns the number of rules that the index would try for a composite if none of them matched.
 func (x *wildcardIndex) candidates(composite string) int {
 	n := 0
 	for i := x.byPrefix.longest(composite); i >= 0; i = x.byPrefix[i].parent {
@@ -154,7 +154,7 @@ func (x *wildcardIndex) candidates(composite string) int {
 	return n
 }
 
-// Rules that cannot match are not looked at, however many there are.
+// Rules that cannot match are not tried, however many there are.
 func TestManyWildcardsAreNotTriedOneByOne(t *testing.T) {
 	for _, form := range []string{
 		"/tenants/%d/*", "*.tenant%d.example", "/t%d/*/end", "/static/*.%d.js", "%d*", "*%d*end%[1]d",

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// domainWarnings finds what is legal in a domain but hardly meant: rules that no request reaches, rules without effect,
-// and replaces that replace nothing. It is given the configuration for its order and the trees compiled from it.
+// domainWarnings finds valid but probably unintended parts of a domain: rules that no request reaches, rules without
+// effect, and replaces that replace nothing. It gets the configuration for its order, and the trees compiled from it.
 func domainWarnings(cfg *Config, trees map[string]*domainTree) []Warning {
 	w := &domainWarner{}
 	for i := range cfg.Domains {
@@ -24,7 +24,7 @@ func domainWarnings(cfg *Config, trees map[string]*domainTree) []Warning {
 type domainWarner struct {
 	found  []Warning
 	domain string
-	names  map[string]bool // of the domain's limits; whether one that has the name can be replaced
+	names  map[string]bool // names of the domain's limits; true if a limit with the name can be replaced
 }
 
 func (w *domainWarner) warn(n *domainNode, path []*domainNode, format string, args ...any) {
@@ -38,14 +38,14 @@ func (w *domainWarner) level(l *domainLevel, above []*domainNode) {
 		path := append(above[:len(above):len(above)], n)
 		switch by := l.coveredBy(n); {
 		case by != nil && n.pattern != nil:
-			w.warn(n, path, "never matches: all that it could match, the earlier rule %s matches: "+
-				"put it before that one", by.rule.label())
+			w.warn(n, path, "never matches: the earlier rule %s matches everything that it could match: "+
+				"move it before that rule", by.rule.label())
 		case by != nil:
 			w.warn(n, path, "never matches: the rule %s matches every value of %q, and rules with a * come before "+
-				"those for any value: keep one of the two", by.rule.label(), n.rule.Key)
+				"those for any value: remove one of the two", by.rule.label(), n.rule.Key)
 		case n.limit == nil && n.below == nil && !l.exempts(n):
 			w.warn(n, path, "has no effect: it has neither a rate_limit nor descriptors, and without it "+
-				"what it matches would not be limited either: add a rate_limit, or remove it")
+				"the same requests would not be limited either: add a rate_limit, or remove it")
 		}
 		w.replaces(n, path)
 		if n.below != nil {
@@ -54,11 +54,11 @@ func (w *domainWarner) level(l *domainLevel, above []*domainNode) {
 	}
 }
 
-// coveredBy is a sibling that matches whatever n could match and comes before it. For a rule for key and value there is
-// none. That a request may have a literal * where the rule has one does not count as matching.
+// coveredBy returns a sibling that matches everything that n could match and comes before it. A rule for key and value
+// has none. A literal * in a request's value does not count.
 func (l *domainLevel) coveredBy(n *domainNode) *domainNode {
-	// A pattern covers another if it matches that one's text: the * in it is a character that no literal of a pattern
-	// has, so that only a * can have matched it, which matches anything else in its place too.
+	// A pattern covers another if it matches the text of that pattern: no literal of a pattern contains *, so that only
+	// a * can have matched the * in the text, and it also matches anything else in its place.
 	switch {
 	case n.pattern != nil:
 		if by := l.wildcards.match(n.composite); by != n {
@@ -70,7 +70,7 @@ func (l *domainLevel) coveredBy(n *domainNode) *domainNode {
 	return nil
 }
 
-// exempts reports whether a request that matches n might match a sibling if n were not there.
+// exempts reports whether a request that matches n might match a sibling if n did not exist.
 func (l *domainLevel) exempts(n *domainNode) bool {
 	if n.pattern == nil {
 		return l.exemptsComposite(n)
@@ -87,8 +87,8 @@ func (l *domainLevel) exempts(n *domainNode) bool {
 	return false
 }
 
-// exemptsComposite is exempts for a rule without *. A rule for any value is looked at last, so that it can keep nothing
-// from its siblings as such; but its key may be the key and value of a request, joined.
+// exemptsComposite reports whether exempts holds for a rule without *. A rule for any value is examined last, so that it
+// cannot take a request from its siblings; but its key may equal the joined key and value of a request.
 func (l *domainLevel) exemptsComposite(n *domainNode) bool {
 	if n.rule.Value == "" && !strings.Contains(n.composite, "_") {
 		return false

@@ -9,14 +9,14 @@ import (
 var domainWarningTests = []struct {
 	name  string
 	rules []DescriptorRule
-	want  []string // rule and how the message begins
+	want  []string // rule and start of the message
 }{
 	{"nothing to say", forest{limited("k", "a*"), limited("k", "*"), limited("l", ""), limited("l", "x")}, nil},
 	{"a limit of an inner rule is fine", forest{limited("k", "", limited("l", ""))}, nil},
 	{"an inner rule without one is fine", forest{node("k", "", limited("l", ""))}, nil},
 
 	{"a broader wildcard before", forest{limited("k", "a*"), limited("k", "ab*")}, []string{
-		"d/k=ab*: never matches: all that it could match, the earlier rule k=a* matches",
+		"d/k=ab*: never matches: the earlier rule k=a* matches",
 	}},
 	{
 		"a broader wildcard of another form",
@@ -31,7 +31,7 @@ var domainWarningTests = []struct {
 	{
 		"overlapping wildcards are fine",
 		forest{limited("k", "a*"), limited("k", "*b"), limited("k", "a*b*c")},
-		[]string{"d/k=a*b*c: never matches: all that it could match, the earlier rule k=a* matches"},
+		[]string{"d/k=a*b*c: never matches: the earlier rule k=a* matches"},
 	},
 	{"a broader wildcard after is fine", forest{limited("k", "ab*"), limited("k", "a*")}, nil},
 	{"an exact rule after a wildcard is fine", forest{limited("k", "*"), limited("k", "a")}, nil},
@@ -47,7 +47,7 @@ var domainWarningTests = []struct {
 		[]string{"d/key: never matches"},
 	},
 	{
-		"key only beside other wildcards is fine",
+		"key only next to other wildcards is fine",
 		forest{limited("k", ""), limited("k", "a*"), limited("l", "*")},
 		nil,
 	},
@@ -75,7 +75,7 @@ var domainWarningTests = []struct {
 		limited("k", "").with(named("a", "b")), node("l", "", limited("x", "")).with(named("b")),
 	}, []string{`d/k: replaces "b"`}},
 	{
-		"replaces what is unlimited",
+		"replaces an unlimited limit",
 		forest{limited("k", "").with(named("a", "b")), limited("l", "").with(named("b")).with(unlimited)},
 		[]string{`d/k: replaces "b", which is unlimited`},
 	},
@@ -107,8 +107,7 @@ func TestDomainWarnings(t *testing.T) {
 	}
 }
 
-// A rule that is said never to match is never found by any of many texts, and one that is said to have no effect can
-// be removed.
+// A rule reported as never matching is found by none of many texts, and one reported as without effect can be removed.
 func TestDomainWarningsAreTrue(t *testing.T) {
 	const n = 4
 	texts := textsOf("ab*", n-1)
@@ -156,7 +155,7 @@ func checkWarning(t *testing.T, rules []DescriptorRule, w Warning) {
 	}
 }
 
-// Rules are not compared with one another, which for so many would take minutes.
+// Rules are not compared with each other, which would take minutes for so many.
 func TestWarningsForManyRules(t *testing.T) {
 	var rules []DescriptorRule
 	for i := range 20_000 {

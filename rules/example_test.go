@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// perUser has one rule: two posts an hour for each user.
+// perUser contains one rule: two posts an hour for each user.
 var perUser = rules.Config{Rules: []rules.Rule{{
 	Name:   "posts-per-user",
 	Match:  rules.Match{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "method"}, Values: []string{"POST"}}}},
@@ -19,14 +19,14 @@ var perUser = rules.Config{Rules: []rules.Rule{{
 	Limits: []rules.Limit{{Limit: sluice.PerHour(2)}},
 }}}
 
-// userRequest is a request as rules see it.
+// userRequest returns a request for a set to match.
 func userRequest(set *rules.Set, method, user string) rules.Request {
 	r := httptest.NewRequest(method, "/posts", nil)
 	r.Header.Set("X-User", user)
 	return httplimit.NewRulesRequest(r, set)
 }
 
-// An edge matches each request, has the limiter decide the takes, and reuses the memory.
+// An edge matches each request, lets the limiter decide the takes, and reuses the memory.
 func ExampleSet_Match() {
 	set := sluice.Must(rules.New(perUser))
 	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
@@ -54,7 +54,7 @@ func ExampleSet_Explain() {
 	// Output: posts-per-user [{header:X-User ada}]
 }
 
-// What a set is made of.
+// The contents of a set.
 func ExampleSet() {
 	set := sluice.Must(rules.New(perUser))
 	fmt.Println(set.RuleNames(), len(set.Config().Rules), set.Warnings())
@@ -93,7 +93,7 @@ func ExampleSet_Buckets() {
 	// posts-per-user "" [2/h]
 }
 
-// How important a request is when not all can be served.
+// The priority of a request for load shedding.
 func ExampleSet_LoadClass() {
 	set := sluice.Must(rules.New(rules.Config{AdaptiveLimits: []rules.AdaptiveLimit{{Name: "api", Min: 1, Max: 100}}}))
 	var matched rules.MatchResult
@@ -114,7 +114,7 @@ func ExampleQueueOptions_WithDefaults() {
 	// Output: 3 24h0m0s
 }
 
-// Statistics and counters of Envoy's rate limit service are named by what matched.
+// Names of a limit in the statistics and counters of Envoy's rate limit service.
 func ExampleSet_DescriptorLimits() {
 	set := sluice.Must(rules.New(published))
 	entries := []rules.Entry{{Key: "auth_type", Value: "login"}}

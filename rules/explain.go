@@ -9,46 +9,47 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// Explanation says what a set makes of a request, rule by rule.
+// Explanation explains how a set matches a request, rule by rule.
 type Explanation struct {
 	Outcome MatchOutcome
 	Reason  string // for MatchRejected and MatchExempt
-	Err     error  // the request is refused since it is not known how it counts
+	Err     error  // the request is rejected because its key or cost cannot be determined
 	Rules   []RuleExplanation
-	Takes   []sluice.Take // as Match returns them, with keys that last
-	// LoadClass is who goes first when not all can be served; nil if the set says nothing about that, or Err is set.
+	Takes   []sluice.Take // as returned by Match, with keys that remain valid
+	// LoadClass is the load-shedding class of the request; nil if the set has no priorities or adaptive limits, or Err
+	// is set.
 	LoadClass *LoadClassExplanation
 }
 
-// LoadClassExplanation is what [Set.LoadClass] says, and where that comes from.
+// LoadClassExplanation is the result of [Set.LoadClass] and the entry it comes from.
 type LoadClassExplanation struct {
 	LoadClass
-	Pos Position // of the entry that gives the priority; nowhere if none does
+	Pos Position // of the entry that sets the priority; zero if none does
 }
 
-// RuleExplanation is one rule, or one entry of the allow and deny lists, beside a request.
+// RuleExplanation explains how one rule, or one entry of the allow and deny lists, matches a request.
 type RuleExplanation struct {
 	Name       string
 	Pos        Position
 	Rule       *Rule // nil for an entry of a list
 	Matches    bool
 	Conditions []Condition
-	Notes      []string // why it does not count although it matches, and where its numbers come from
+	Notes      []string // why it does not count although it matches, and where its limits come from
 	Key        []KeyPart
 	Takes      []sluice.Take
 }
 
-// Condition is one condition of a rule beside the request's value.
+// Condition is one condition of a rule with the request's value.
 type Condition struct {
 	Text    string // "method is POST"
-	Value   string // what the request has, masked if secret
+	Value   string // the request's value, masked if secret
 	Matched bool
 }
 
-// KeyPart is one attribute that a rule counts by, and its value, masked if secret, as [Set.KeyParts] writes it.
+// KeyPart is one attribute of a rule's key with its value, masked if secret, as returned by [Set.KeyParts].
 type KeyPart struct{ Name, Value string }
 
-// Explain matches a request against every rule and says why each applies or not. It counts nothing.
+// Explain matches a request against every rule and explains why each applies or not. It charges nothing.
 func (s *Set) Explain(r Request) *Explanation {
 	m := MatchResult{Concurrency: true}
 	e := &Explanation{}
@@ -136,13 +137,13 @@ func (x *RuleExplanation) explainTakes(m *MatchResult, f *fast) {
 	case err != nil:
 		x.Notes = append(x.Notes, err.Error())
 	case !complete && r.OnMissing == MissingSkip:
-		x.Notes = append(x.Notes, "does not apply: the request lacks what it counts by (missing: skip)")
+		x.Notes = append(x.Notes, "does not apply: the request lacks an attribute of per (on_missing: skip)")
 	case len(m.Shadowed) > 0:
-		x.Notes = append(x.Notes, "would refuse the request: it lacks what is counted by, or that cannot be read, or it is denied by name")
+		x.Notes = append(x.Notes, "would reject the request: it lacks an attribute of per, or its key or cost cannot be read, or an override or tier denies it")
 	case !complete && r.OnMissing == MissingReject:
-		x.Notes = append(x.Notes, "refuses the request: it lacks what is counted by (missing: deny)")
+		x.Notes = append(x.Notes, "rejects the request: it lacks an attribute of per (on_missing: reject)")
 	case !complete:
-		x.Notes = append(x.Notes, "all requests without that attribute share one count")
+		x.Notes = append(x.Notes, "all requests without the attribute share one bucket")
 	}
 	_, overridden := it.overrides[k]
 	tier := ""
@@ -155,7 +156,7 @@ func (x *RuleExplanation) explainTakes(m *MatchResult, f *fast) {
 	}
 	switch {
 	case overridden:
-		x.Notes = append(x.Notes, "this key has limits of its own (overrides)")
+		x.Notes = append(x.Notes, "the limits are those of an override for this key")
 	case tier != "":
 		x.Notes = append(x.Notes, fmt.Sprintf("the limits are those of tier %q", tier))
 	}
@@ -163,9 +164,9 @@ func (x *RuleExplanation) explainTakes(m *MatchResult, f *fast) {
 		x.Notes = append(x.Notes, "is unlimited for this key")
 	}
 	if !r.Shadow && !r.enforces(k) {
-		x.Notes = append(x.Notes, fmt.Sprintf("is in shadow for this key: it is enforced for %s of the keys", percent(r.EnforceBasisPoints)))
+		x.Notes = append(x.Notes, fmt.Sprintf("is in shadow mode for this key: it is enforced for %s of the keys", percent(r.EnforceBasisPoints)))
 	} else if r.Shadow {
-		x.Notes = append(x.Notes, "is in shadow: it only reports")
+		x.Notes = append(x.Notes, "is in shadow mode: it reports and does not deny")
 	}
 	for _, t := range m.Takes {
 		t.Key = strings.Clone(t.Key)
@@ -173,7 +174,7 @@ func (x *RuleExplanation) explainTakes(m *MatchResult, f *fast) {
 	}
 }
 
-// percent writes hundredths of a percent.
+// percent formats hundredths of a percent.
 func percent(hundredths int) string {
 	s := fmt.Sprintf("%d.%02d", hundredths/100, hundredths%100)
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".") + "%"
@@ -203,14 +204,14 @@ func (p *predicate) explain(m *MatchResult) Condition {
 	} else {
 		c.Value = m.shownValue(p.attr)
 		if m.set.attrs[p.attr].secret && p.present == nil { // the rule's values are as secret as the request's
-			c.Text = p.source.Ref.Name + " is what the rule says (secret)"
+			c.Text = p.source.Ref.Name + " equals the rule's value (secret)"
 		}
 	}
 	c.Matched, _ = p.holds(m)
 	return c
 }
 
-// String writes the condition for people: "method is POST or PUT".
+// String describes the condition: "method is POST or PUT".
 func (p *Predicate) String() string {
 	if p.Present != nil {
 		if *p.Present {

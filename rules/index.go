@@ -8,9 +8,9 @@ import (
 	"github.com/sluiceproject/sluice/internal/match"
 )
 
-// index finds the items that a request may match without looking at the others. Each item is entered under one of its
+// index finds the items that a request may match without examining the others. Each item is stored under one of its
 // predicates, the one whose values the fewest other items have; items without a predicate that can be indexed are
-// looked at every time.
+// examined for every request.
 type index struct {
 	always []int32
 	path   *match.Index
@@ -27,8 +27,8 @@ type valueIndex struct {
 	strictness
 }
 
-// strictness is the outcome of a request whose attribute cannot be read. If all items that read it are in shadow mode the
-// request is not rejected: the first of them is found, and reports it.
+// strictness determines the outcome of a request whose attribute cannot be read. If all items that read it are in
+// shadow mode, the request is not rejected: the first of them is found, and reports it.
 type strictness struct {
 	strict, any bool
 	first       int32
@@ -41,21 +41,21 @@ func (s *strictness) add(number int32, shadow bool) {
 	s.strict = s.strict || !shadow
 }
 
-// addrIndex finds items by the client's address: a look-up for each length of prefix that occurs.
+// addrIndex finds items by the client's address: one lookup for each prefix length that occurs.
 type addrIndex struct {
-	lengths []int // of IPv4 prefixes, and 1000 more than those of IPv6 prefixes
+	lengths []int // of IPv4 prefixes, and those of IPv6 prefixes plus 1000
 	items   map[netip.Prefix]match.Numbers
 }
 
 const ipv6Length = 1000
 
-// indexKey names what an item can be entered under.
+// indexKey is a key that an item can be stored under.
 type indexKey struct {
 	attr  int
 	value string
 }
 
-// keys are what a predicate enters its item under.
+// keys returns the keys that a predicate stores its item under.
 func (p *predicate) keys() []indexKey {
 	var keys []indexKey
 	for v := range p.values {
@@ -73,7 +73,7 @@ func (p *predicate) keys() []indexKey {
 	return keys
 }
 
-// build enters all items and returns for each the predicate that is proved when the index finds it, if there is one.
+// build stores all items. It returns for each the predicate that is proved when the index finds the item, or nil.
 func (x *index) build(items []item) (proved []*predicate) {
 	count := make(map[indexKey]int)
 	for i := range items {
@@ -122,7 +122,7 @@ func (x *index) add(p *predicate, number int32, shadow bool) {
 		for _, pattern := range p.patterns {
 			x.path.Add(pattern, number)
 		}
-		for v := range p.values { // whole paths, without patterns
+		for v := range p.values { // literal paths, without patterns
 			x.path.Add(match.LiteralPattern(v), number)
 		}
 	default:
@@ -163,7 +163,7 @@ func (a *addrIndex) add(prefixes []netip.Prefix, number int32) {
 	}
 }
 
-// find appends the match.Numbers of items that the request may match, in no order and some perhaps twice.
+// find appends the numbers of items that the request may match, unordered and possibly with duplicates.
 func (x *index) find(m *MatchResult, found []int32) ([]int32, error) {
 	found = append(found, x.always...)
 	if x.path != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// drawn is a request of few values, so that rules often match it.
+// drawn is a random request with few distinct values, so that rules often match it.
 type drawn struct {
 	values map[string]string
 	addr   netip.Addr
@@ -114,7 +114,7 @@ func drawRequest(t *rapid.T) *drawn {
 	return d
 }
 
-// The index finds the same rules as looking at each of them.
+// The index finds the same rules as examining each of them.
 func TestIndexAgainstLookingAtAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, err := New(drawConfig(t))
@@ -139,7 +139,7 @@ func TestIndexAgainstLookingAtAll(t *testing.T) {
 	})
 }
 
-// slowMatch is Match without the index, from the description.
+// slowMatch is Match without the index, written from the description.
 func slowMatch(t *rapid.T, s *Set, r Request) (MatchOutcome, []string) {
 	var names []string
 	var m MatchResult
@@ -176,7 +176,7 @@ func slowMatch(t *rapid.T, s *Set, r Request) (MatchOutcome, []string) {
 	return MatchUnlimited, nil
 }
 
-// Warnings that say that a rule is never reached, or never denies, are true: no request that matches it is decided by it.
+// Warnings that a rule is never reached or never denies are true: it decides no request that matches it.
 func TestWarningsAreTrue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, err := New(drawConfig(t))

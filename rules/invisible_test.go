@@ -9,14 +9,14 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// TestInvisibleCharacters goes through all of Unicode: a character that cannot be seen, by its properties, is refused or does
-// not count, wherever in a name it stands. Letters and digits are neither.
+// TestInvisibleCharacters tests every Unicode character: one that is invisible by its properties is rejected or
+// ignored, anywhere in a name. Letters and digits are neither.
 func TestInvisibleCharacters(t *testing.T) {
 	set := mustSet(t, rules.Config{DenyList: []rules.Match{match(is("path", "/ab", "/❤️"))}})
 	invisible, visible := 0, 0
 	for r := rune(0x80); r <= unicode.MaxRune; r++ {
 		// DerivedCoreProperties.txt: Default_Ignorable_Code_Point is Other_Default_Ignorable_Code_Point, Cf and
-		// Variation_Selector, without a few of Cf. Controls and separators of lines are added.
+		// Variation_Selector, without a few of Cf. Controls and line separators are added.
 		is := unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector, unicode.Cf, unicode.Cc, unicode.Zl, unicode.Zp)
 		if !is && !unicode.In(r, unicode.L, unicode.Nd) {
 			continue

@@ -12,21 +12,21 @@ import (
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
-// What stands for a value in a [KeyPart] that is none. Values that begin like these are quoted.
+// Texts of a [KeyPart] without a value. Values that begin like these are quoted.
 const (
 	partAbsent = "(none)"
 	partNoAddr = "(no address)"
-	partSecret = "~" // and the digest in hexadecimal
+	partSecret = "~" // followed by the digest in hexadecimal
 )
 
-// target is what a name of a rule of the limiter refers to: a rule, or a limit of a domain, and one bucket of it or all.
+// target is the rule or the limit of a domain that a name of a limiter's rule refers to, and one of its buckets or all.
 type target struct {
 	item   *item
 	limit  *DescriptorLimit
 	bucket string // "": all
 }
 
-// names finds rules by their names and by those of their buckets. It is built when somebody asks, which few do.
+// names returns the rules by their names and by those of their buckets. It is built on first use, which is rare.
 func (s *Set) names() map[string]target {
 	s.namesOnce.Do(func() {
 		all := make(map[string]target)
@@ -55,17 +55,17 @@ func (s *Set) names() map[string]target {
 	return s.byName
 }
 
-// ActiveRule is a rule that counts, as a limiter knows it.
+// ActiveRule is an enabled rule with the limiter's rules.
 type ActiveRule struct {
 	Name   string
 	Pos    Position
-	Domain string         // of a limit of Envoy's kind; else empty
-	Per    []string       // what it counts by; none: everybody together
-	Rules  []*sluice.Rule // one for each limit, with the numbers that apply unless tiers or overrides say otherwise
+	Domain string         // of a limit in Envoy's format; else empty
+	Per    []string       // attributes of the key; none: all requests together
+	Rules  []*sluice.Rule // one for each limit, with the numbers that apply without tiers and overrides
 }
 
-// ActiveRules lists the rules that count in the order of the configuration: those of Sluice's own kind that are enabled, and
-// the limits of domains by their paths ("messaging/message_type=marketing").
+// ActiveRules returns the active rules in the order of the configuration: enabled rules of Sluice's format, and the
+// limits of domains by their paths ("messaging/message_type=marketing").
 func (s *Set) ActiveRules() []ActiveRule {
 	var all []ActiveRule
 	for i := range s.items {
@@ -97,7 +97,7 @@ func (s *Set) ActiveRules() []ActiveRule {
 	return all
 }
 
-// ruleName is what the limit is called where there are other rules.
+// ruleName returns the name of the limit among other rules.
 func (l *DescriptorLimit) ruleName() string { return shortName(descriptorName(l.Domain, l.path)) }
 
 // RuleNames lists the names of [Set.ActiveRules], sorted.
@@ -112,12 +112,12 @@ func (s *Set) RuleNames() []string {
 	return all
 }
 
-// KeyParts reads a key of a rule of this set for people: what it counts by, and for which values. [Set.Buckets] takes the
-// parts back.
+// KeyParts decodes a key of a rule of this set for display: the attributes of the key and their values. [Set.Buckets]
+// accepts the parts.
 //
-// A value is written as it is if it can be printed and taken for nothing else. Others are quoted, like Go's strings.
-// What is missing is "(none)" or "(no address)", and a secret is ~ and its digest. A key that is none of the rule's has
-// one part, the key itself, quoted.
+// A printable value that cannot be confused with anything else is returned as it is. Others are quoted like Go strings.
+// A missing value is "(none)" or "(no address)", and a secret is ~ and its digest. A key that does not belong to the
+// rule has one part, the key itself, quoted.
 func (s *Set) KeyParts(rule *sluice.Rule, k string) []KeyPart {
 	n, ok := s.names()[rule.Name]
 	switch {
@@ -133,7 +133,7 @@ func (s *Set) KeyParts(rule *sluice.Rule, k string) []KeyPart {
 	return []KeyPart{{"key", strconv.Quote(k)}}
 }
 
-// broughtBy reports whether a rule is that of a limit that requests to some domain brought.
+// broughtBy reports whether name is the rule of a limit that a request to a domain brought.
 func (s *Set) broughtBy(name string) bool {
 	for domain := range maps.Keys(s.domains) {
 		if strings.HasPrefix(name, nameToken(domain)+"//") {
@@ -182,7 +182,7 @@ func (s *Set) showPart(p *part, text string) (string, bool) {
 	return showValue(value), ok
 }
 
-// entryParts are the entries of a descriptor.
+// entryParts decodes the entries of a descriptor.
 func entryParts(k string) ([]KeyPart, bool) {
 	texts, ok := keyenc.Split(k)
 	if !ok || len(texts)%2 != 0 {
@@ -200,7 +200,7 @@ func entryParts(k string) ([]KeyPart, bool) {
 	return parts, true
 }
 
-// showValue quotes what cannot be printed, and what would be taken for something else.
+// showValue quotes a value that is not printable or could be confused with something else.
 func showValue(s string) string {
 	if s == "" || strings.ContainsRune(`"(~`, rune(s[0])) || !utf8.ValidString(s) {
 		return strconv.Quote(s)

@@ -11,10 +11,10 @@ import (
 	. "github.com/sluiceproject/sluice/rules"
 )
 
-// named is a limit with a name of its own, an hour long.
+// named returns a limit per hour with a name.
 func named(name string, n int64) Limit { return Limit{Name: name, Limit: sluice.PerHour(n)} }
 
-// namesFor lists the names of the limits that a request of a user of a plan has.
+// namesFor returns the names of the limits of a user with a plan.
 func namesFor(t *testing.T, s *Set, user, plan string) string {
 	t.Helper()
 	var m MatchResult
@@ -28,7 +28,7 @@ func namesFor(t *testing.T, s *Set, user, plan string) string {
 	return strings.Join(names, " ")
 }
 
-// A limit's name comes from its own name and its place in its own list, whatever other lists there are.
+// The name of a limit depends on its own name and its place in its own list, not on other lists.
 func TestLimitNames(t *testing.T) {
 	s := mustSet(t, Config{Rules: []Rule{{
 		Name: "r", Per: per("header:X-User"), Limits: []Limit{named("", 1), named("day", 2)},
@@ -80,10 +80,10 @@ func TestLimitNamesTwice(t *testing.T) {
 		return &Tiers{By: Ref{Name: "header:X-Plan"}, Limits: map[string][]Limit{"pro": list}}
 	}
 	for want, r := range map[string]Rule{
-		`two limits are named "r#a"`: {Limits: []Limit{named("", 1)}, Tiers: tiers(named("a", 2), named("a", 3))},
-		`two limits are named "r#2"`: {Limits: []Limit{named("2", 1), named("", 2)}},
-		`9 limits in one list`:       {Limits: []Limit{named("", 1)}, Tiers: tiers(make([]Limit, 9)...)},
-		``:                           {Limits: []Limit{named("a", 1), named("b", 1)}, Tiers: tiers(named("b", 2), named("a", 3))},
+		`two limits have the name "r#a"`: {Limits: []Limit{named("", 1)}, Tiers: tiers(named("a", 2), named("a", 3))},
+		`two limits have the name "r#2"`: {Limits: []Limit{named("2", 1), named("", 2)}},
+		`9 limits in one list`:           {Limits: []Limit{named("", 1)}, Tiers: tiers(make([]Limit, 9)...)},
+		``:                               {Limits: []Limit{named("a", 1), named("b", 1)}, Tiers: tiers(named("b", 2), named("a", 3))},
 	} {
 		r.Name, r.Per = "r", per("header:X-User")
 		_, err := New(Config{Rules: []Rule{r}})
@@ -93,7 +93,7 @@ func TestLimitNamesTwice(t *testing.T) {
 	}
 }
 
-// Adding and removing tiers and overrides leaves the usage under the rule's own limits, and under other tiers, as it is.
+// Adding and removing tiers and overrides keeps the usage under the rule's own limits and under other tiers.
 func TestUsageSurvivesOtherLists(t *testing.T) {
 	tier := func(list ...Limit) map[string][]Limit {
 		return map[string][]Limit{"pro": {named("", 200)}, "more": list}

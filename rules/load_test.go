@@ -73,7 +73,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// What cannot be told is refused, as with Match.
+// A request whose class cannot be determined is rejected, as with Match.
 func TestLoadRefuses(t *testing.T) {
 	s := mustSet(t, loadConfig())
 	var m MatchResult
@@ -88,7 +88,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// The same Matched serves both questions, in any order.
+// One MatchResult serves LoadClass and Match, in any order.
 func TestLoadAndMatchInTurn(t *testing.T) {
 	cfg := loadConfig()
 	cfg.Rules = design().Rules
@@ -126,12 +126,12 @@ func TestLoadFaults(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{Config{Priorities: []PriorityRule{{Priority: PriorityLow}}}, "an entry without conditions is everybody"},
+		{Config{Priorities: []PriorityRule{{Priority: PriorityLow}}}, "an entry without conditions matches all requests"},
 		{Config{Priorities: []PriorityRule{{Priority: 9, Match: path}}}, "there is no priority 9"},
 		{Config{Priorities: []PriorityRule{{Match: match(is("path", "a"))}}}, "does not begin with a slash"},
 		{Config{AdaptiveLimits: []AdaptiveLimit{{}}}, "has no name"},
 		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a b"}}}, "printable ASCII"},
-		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a"}, {Name: "a"}}}, `an entry named "a" is there`},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a"}, {Name: "a"}}}, `an entry named "a" is already there`},
 		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Min: 9, Max: 8}}}, "min 9 is more than max 8"},
 		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Min: -1}}}, "is not between 1 and"},
 		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Max: 10_000_000}}}, "is not between 1 and"},
@@ -155,9 +155,9 @@ func TestLoadWarnings(t *testing.T) {
 		want string
 	}{
 		{loadConfig(), ""},
-		{Config{Priorities: []PriorityRule{{Match: wide}}}, "there is no shed"},
+		{Config{Priorities: []PriorityRule{{Match: wide}}}, "there is no load_shedding"},
 		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a"}}, Priorities: []PriorityRule{{Match: wide}, {Match: narrow}}}, "priorities: the entry is never reached"},
-		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a"}, {Name: "b", Match: narrow}}}, "shed: b is never reached"},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a"}, {Name: "b", Match: narrow}}}, "load_shedding: b is never reached"},
 		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Match: narrow}, {Name: "b", Match: wide}}}, ""},
 		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Min: 7, Max: 7}}}, "min and max are both 7"},
 	} {

@@ -7,9 +7,9 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// LookupLimits finds what takes of a rule's name ("posts-per-user#2", "messaging/message_type") and key are of: the rule, and the
-// limits that they may have, each once. The first is the key's own if an override says so, and else the rule's; tiers
-// have others. A rule that the set does not have is nil.
+// LookupLimits returns the rule of a name ("posts-per-user#2", "messaging/message_type"), and the limits that its takes
+// may have for a key, without duplicates. The first is that of the key's override, or else the rule's; tiers have
+// others. The rule is nil if the set does not have it.
 func (s *Set) LookupLimits(name, key string) (*sluice.Rule, []*sluice.Limit) {
 	switch n := s.names()[name]; {
 	case n.item != nil:
@@ -28,7 +28,7 @@ func (s *Set) LookupLimits(name, key string) (*sluice.Rule, []*sluice.Limit) {
 	return nil, nil
 }
 
-// limitsOf are the limits that a bucket may have for a key.
+// limitsOf returns the limits that a bucket may have for a key.
 func (it *item) limitsOf(b *bucket, key string) (all []*sluice.Limit) {
 	choices := []choice{it.limits}
 	if own, ok := it.overrides[key]; ok {

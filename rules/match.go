@@ -19,38 +19,39 @@ import (
 type MatchOutcome uint8
 
 const (
-	MatchUnlimited MatchOutcome = iota // no rule matches: let it pass
-	MatchExempt                        // on the allow list: let it pass
+	MatchUnlimited MatchOutcome = iota // no rule matches: allowed
+	MatchExempt                        // on the allow list: allowed
 	MatchLimited                       // decide the takes
-	MatchRejected                      // on the deny list, or not matched where that is rejected, or lacking an attribute of Per
+	MatchRejected                      // on the deny list, unmatched with UnmatchedDeny, or without an attribute of Per
 )
 
-// MatchResult is what a set says about a request. It is reused: its keys and slices are good until the next Match into it.
-// The zero MatchResult works.
+// MatchResult is the result of [Set.Match]. It is reusable: its keys and slices are valid until the next Match into it.
+// The zero MatchResult is ready for use.
 type MatchResult struct {
 	Outcome MatchOutcome
 	Takes   []sluice.Take // to be decided together
-	Rules   []*Rule       // Rules[i] is why there is Takes[i]
-	// Reason says in a few words why the request is rejected; Rule is the rule that did, if one did.
+	Rules   []*Rule       // Rules[i] is the rule of Takes[i]
+	// Reason is a short text that explains why the request is rejected; Rule is the rule that rejected it, if one did.
 	Reason string
 	Rule   *Rule
-	// Shadowed are takes of rules in shadow mode that would have rejected the request before anything was counted: it lacks an
-	// attribute of Per, or that is ambiguous or too long, or its cost is malformed. They are not decided, only reported; see
-	// [sluice.Limiter.ReportShadowed].
+	// Shadowed contains takes of rules in shadow mode that would have rejected the request before anything was counted:
+	// it lacks an attribute of Per, or that is ambiguous or too long, or its cost is malformed. They are not decided,
+	// only reported; see [sluice.Limiter.ReportShadowed].
 	Shadowed []sluice.Take
-	// Concurrency is set by edges that see requests end and release what they hold; see [sluice.Limiter.ReserveTakes]. For others
-	// limits on what is in flight do not apply.
+	// Concurrency enables concurrency limits for this match. Set it only if the caller releases the permits when the
+	// request ends, see [sluice.Limiter.ReserveTakes]; otherwise such limits are skipped.
 	Concurrency bool
-	// Queued is set for a request that was matched before and lacks headers now. Nil: it is as it came.
+	// Queued is set for a queued request, which was matched before and lacks headers now. Nil: the request is
+	// unchanged.
 	Queued *Queued
 
 	set     *Set
 	request Request
 	addr    netip.Addr
 	values  []attributeValue
-	turn    uint32 // tells this request's values from those of earlier ones
+	turn    uint32 // distinguishes the values of this request from those of earlier ones
 	found   []int32
-	buf     []byte // of keys
+	buf     []byte // keys
 }
 
 type attributeValue struct {
@@ -60,19 +61,20 @@ type attributeValue struct {
 	turn  uint32
 }
 
-// Match finds the rules that apply to a request and what they take. An error means that the request has to be refused,
-// since it is not known how it counts: see [ErrAmbiguous], [ErrAttributeTooLong], [ErrAmbiguousPath] and [ErrInvalidCost].
+// Match finds the rules that apply to a request, and their takes. An error means that the request must be rejected,
+// because its key or cost cannot be determined: see [ErrAmbiguous], [ErrAttributeTooLong], [ErrAmbiguousPath] and
+// [ErrInvalidCost].
 func (s *Set) Match(r Request, m *MatchResult) error {
 	m.begin(s, r)
 	err := s.match(m)
-	m.request = nil // let go of it
+	m.request = nil // do not keep the request
 	if err != nil {
 		m.Takes, m.Rules = m.Takes[:0], m.Rules[:0]
 	}
 	return err
 }
 
-// Clear lets go of all that the request said, for a MatchResult that is kept: some of it may be secret.
+// Clear removes all values of the request, some of which may be secret. Call it before keeping a MatchResult for reuse.
 func (m *MatchResult) Clear() {
 	clear(m.Takes)
 	clear(m.Shadowed)
@@ -87,7 +89,7 @@ func (m *MatchResult) begin(s *Set, r Request) {
 	if m.set != s {
 		m.set, m.values, m.turn = s, make([]attributeValue, len(s.attrs)), 0
 	}
-	if m.turn++; m.turn == 0 { // after four billion requests the turns begin anew
+	if m.turn++; m.turn == 0 { // turns wrap around after 2³² requests
 		clear(m.values)
 		m.turn = 1
 	}
@@ -100,7 +102,7 @@ func (s *Set) match(m *MatchResult) error {
 	}
 	slices.Sort(m.found)
 	last := int32(-1)
-	var rejected *Rule // the first that rejects the request, which another's error comes before
+	var rejected *Rule // the first rule that rejects the request; an error of another comes first
 	why := ""
 	for _, number := range m.found {
 		if number == last {
@@ -143,7 +145,7 @@ func (s *Set) match(m *MatchResult) error {
 		}
 	}
 	if m.Outcome == MatchUnlimited && s.cfg.Unmatched == UnmatchedDeny {
-		return m.reject(nil, "no rule matches, and what no rule matches is refused")
+		return m.reject(nil, "no rule matches, and unmatched is deny")
 	}
 	return nil
 }
@@ -161,7 +163,7 @@ func (m *MatchResult) reject(r *Rule, why string) error {
 
 // holds reports whether an item that the index found matches the request.
 func (f *fast) holds(m *MatchResult) (bool, error) {
-	if f.shadow && f.proved >= 0 { // the index also finds a rule in shadow whose attribute cannot be read
+	if f.shadow && f.proved >= 0 { // the index also finds a rule in shadow mode whose attribute cannot be read
 		if _, _, err := m.value(int(f.proved)); err != nil {
 			return false, err
 		}
@@ -178,7 +180,7 @@ func (f *fast) holds(m *MatchResult) (bool, error) {
 	return true, nil
 }
 
-// excepted reports whether one of the item's exceptions holds.
+// excepted reports whether one of the item's exceptions matches.
 func (it *item) excepted(m *MatchResult) (bool, error) {
 	for _, except := range it.except {
 		all := true
@@ -210,16 +212,16 @@ func (m *MatchResult) take(f *fast) error {
 		return nil
 	}
 	enforced := f.enforce == 0 || f.rule.enforces(k)
-	refuses := enforced && !f.shadow
+	rejects := enforced && !f.shadow
 	if !complete {
 		switch {
 		case f.missing == MissingSkip:
 			return nil
-		case f.missing == MissingReject && refuses:
-			if err := m.readable(f, k); err != nil { // comes before what is missing
+		case f.missing == MissingReject && rejects:
+			if err := m.readable(f, k); err != nil { // comes before a missing attribute
 				return err
 			}
-			return m.reject(f.rule, "lacks what it would count for")
+			return m.reject(f.rule, "lacks an attribute of per")
 		case f.missing == MissingReject:
 			m.shadowed(f, k)
 			return nil
@@ -228,7 +230,7 @@ func (m *MatchResult) take(f *fast) error {
 	cost := f.cost
 	if f.costBy != byNothing {
 		if cost, err = m.cost(f); err != nil {
-			if refuses {
+			if rejects {
 				return err
 			}
 			m.shadowed(f, k)
@@ -243,10 +245,10 @@ func (m *MatchResult) take(f *fast) error {
 	}
 	chosen, err := m.limits(f.item, k)
 	switch {
-	case err != nil && refuses:
+	case err != nil && rejects:
 		return err
-	case chosen.never && refuses:
-		return m.reject(f.rule, "is denied by name")
+	case chosen.never && rejects:
+		return m.reject(f.rule, "denied by an override or a tier")
 	case err != nil || chosen.never:
 		m.shadowed(f, k)
 		return nil
@@ -257,7 +259,7 @@ func (m *MatchResult) take(f *fast) error {
 	return nil
 }
 
-// readable returns why the cost or the tier of a request cannot be read, or nil.
+// readable returns the error of reading the cost or the tier of a request, or nil.
 func (m *MatchResult) readable(f *fast, k string) error {
 	if f.costBy != byNothing {
 		if _, err := m.cost(f); err != nil {
@@ -280,13 +282,13 @@ func (m *MatchResult) add(f *fast, b *bucketLimit, k string, cost int64, enforce
 		if !m.Concurrency {
 			return
 		}
-		t.Cost, t.MaxDelay = 1, 0 // a request is one, whatever it costs, and there is no place to wait for
+		t.Cost, t.MaxDelay = 1, 0 // one request takes one permit, regardless of its cost, and is not delayed
 	}
 	m.Takes = append(m.Takes, t)
 	m.Rules = append(m.Rules, f.rule)
 }
 
-// limits chooses the limits of a key: its own, those of its tier, or the rule's.
+// limits chooses the limits of a key: those of an override, of its tier, or of the rule.
 func (m *MatchResult) limits(it *item, k string) (choice, error) {
 	if limits, ok := it.overrides[k]; ok {
 		return limits, nil
@@ -303,13 +305,13 @@ func (m *MatchResult) limits(it *item, k string) (choice, error) {
 	return it.limits, nil
 }
 
-// enforces reports whether a key is among those for which the rule is enforced. All servers say the same.
+// enforces reports whether the rule is enforced for a key. All instances agree.
 func (r *Rule) enforces(k string) bool {
 	if r.EnforceBasisPoints == 0 || r.EnforceBasisPoints == 100_00 {
 		return true
 	}
 	h := fnv64(fnv64(fnvOffset, r.Name), k)
-	h ^= h >> 32 // the low bits of FNV depend on the low bits of the text alone
+	h ^= h >> 32 // the low bits of FNV depend only on the low bits of the text
 	h *= 0x9E3779B97F4A7C15
 	return int(h>>32%100_00) < r.EnforceBasisPoints
 }
@@ -323,7 +325,7 @@ func fnv64(h uint64, s string) uint64 {
 	return h
 }
 
-// cost reads what the request says that it costs.
+// cost reads the cost from the request.
 func (m *MatchResult) cost(f *fast) (int64, error) {
 	c := &f.rule.Cost
 	text, found, err := m.referred(f.item, int(f.costBy), c.From.Name)
@@ -340,7 +342,7 @@ func (m *MatchResult) cost(f *fast) (int64, error) {
 	return cost, nil
 }
 
-// costOf reads a cost: a whole number of at least 1. More than [sluice.MaxCost] is that.
+// costOf parses a cost: a whole number of at least 1. A larger number than [sluice.MaxCost] counts as that.
 func costOf(text string) (int64, bool) {
 	text = strings.TrimSpace(text)
 	n, err := strconv.ParseUint(text, 10, 64)
@@ -350,7 +352,7 @@ func costOf(text string) (int64, bool) {
 	return int64(min(n, sluice.MaxCost)), err == nil && n > 0
 }
 
-// referred is the value of an attribute, or of the named segment of the path that a reference means.
+// referred returns the value of the attribute, or of the named segment of the path, that a reference names.
 func (m *MatchResult) referred(it *item, number int, ref string) (string, Presence, error) {
 	if number != bySegment {
 		return m.value(number)
@@ -358,8 +360,8 @@ func (m *MatchResult) referred(it *item, number int, ref string) (string, Presen
 	return m.segment(it, ref[len("path:"):]), Present, nil
 }
 
-// key makes the key that the request counts under, and reports whether all of its parts were there. A single value is a
-// key as it is; all else is written into the buffer.
+// key returns the request's key, and reports whether all of its parts are present. A single value is its own key;
+// others are written into the buffer.
 func (m *MatchResult) key(f *fast) (k string, complete bool, err error) {
 	if len(f.per) == 0 {
 		return "", true, nil
@@ -380,7 +382,7 @@ func (m *MatchResult) key(f *fast) (k string, complete bool, err error) {
 		complete, err = m.appendPart(f.item, p)
 		return m.since(from), complete, err
 	}
-	// Parts need their length in front, which is known afterwards: they are written behind the place of the key.
+	// Parts are preceded by their length, which is known afterwards: they are written after the place of the key.
 	var room [256]byte
 	b := keyenc.AppendSeveral(room[:0])
 	for i := range f.per {
@@ -398,7 +400,7 @@ func (m *MatchResult) key(f *fast) (k string, complete bool, err error) {
 	return m.since(from), complete, nil
 }
 
-// since is what the buffer holds from there on. It is not copied: a key lives as long as the request is decided.
+// since returns the buffer from an index on. It is not copied: a key is valid until the request is decided.
 func (m *MatchResult) since(from int) string {
 	b := m.buf[from:]
 	return unsafe.String(unsafe.SliceData(b), len(b))
@@ -430,7 +432,7 @@ func (m *MatchResult) appendPart(it *item, p *part) (complete bool, err error) {
 	return true, nil
 }
 
-// segment is the segment of the path that the pattern which matched calls by this name.
+// segment returns the segment of the path with this name in the pattern that matched.
 func (m *MatchResult) segment(it *item, name string) string {
 	path, _, _ := m.value(m.set.pathAttr)
 	for i := range it.predicates {
@@ -447,7 +449,7 @@ func (m *MatchResult) segment(it *item, name string) string {
 	return ""
 }
 
-// value is an attribute of the request, which is asked for it once.
+// value returns an attribute of the request, which is read only once.
 func (m *MatchResult) value(attr int) (string, Presence, error) {
 	v := &m.values[attr]
 	if v.turn != m.turn {

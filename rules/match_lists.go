@@ -1,7 +1,7 @@
 package rules
 
-// matchLists matches a request whose attributes the index cannot read. The deny list and the allow list come before the
-// rules: only if no entry matches, the error is the outcome.
+// matchLists matches a request with attributes that the index cannot read. The deny list and the allow list come before
+// the rules: the error is returned only if no entry matches.
 func (s *Set) matchLists(m *MatchResult, unreadable error) error {
 	for i := range s.items {
 		it := &s.items[i]

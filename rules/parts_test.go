@@ -13,7 +13,7 @@ import (
 	. "github.com/sluiceproject/sluice/rules"
 )
 
-// countedRules count by everything there is to count by.
+// countedRules returns rules that count per every kind of attribute.
 func countedRules(t testing.TB, change ...func(*Config)) *Set {
 	t.Helper()
 	cfg := Config{
@@ -90,7 +90,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// A key that is not the rule's, or a rule that is not the set's, is shown in quotes on one line.
+// A key of another rule, or a rule of another set, is shown quoted on one line.
 func TestPartsOfStrangers(t *testing.T) {
 	s := countedRules(t)
 	stranger := sluice.Must(sluice.NewRule(sluice.Rule{Name: "stranger", Limit: sluice.PerSecond(1)}))
@@ -129,7 +129,7 @@ func pairParts(pairs []string) (parts []KeyPart) {
 	return parts
 }
 
-// What a request counts under is found by its own values, and by what Parts makes of its keys.
+// The key of a request is found by its values, and by the KeyParts of its key.
 func TestBucketsLikeMatch(t *testing.T) {
 	sets := []*Set{
 		countedRules(t),
@@ -177,7 +177,7 @@ func TestBucketsLikeMatch(t *testing.T) {
 	})
 }
 
-// People write values as requests have them.
+// Values can be written as in requests.
 func TestBucketsAsWritten(t *testing.T) {
 	s := countedRules(t)
 	full := req("get /users/7/x", "header:X-User", "ada", "ip", "2001:db8::7", "header:X-Token", "s3cr3t", "cookie:id", "~x",
@@ -224,21 +224,21 @@ func TestBucketsTeach(t *testing.T) {
 		pairs []string
 		want  string
 	}{
-		{"users", nil, `there is no such rule that counts: "users": did you mean "user"?`},
-		{"completely different", nil, `there is no such rule that counts: "completely different": there are all, cookie, ip, odd, one, own, segment, token, user`},
-		{"off", nil, `there is no such rule that counts: "off" is not enabled`},
-		{"all", []string{"ip", "1.2.3.4"}, `rule all: "ip" is not counted by; the rule counts everybody together: give no key`},
-		{"cookie", []string{"ip", "1.2.3.4"}, `rule cookie: "cookie:id" is missing; the rule counts by cookie:id, ip: give a value for each`},
-		{"user", []string{"header:X-User", "a", "ip", "1.2.3.4"}, `rule user: "ip" is not counted by; the rule counts by header:X-User: give a value for each`},
+		{"users", nil, `no active rule has this name: "users": did you mean "user"?`},
+		{"completely different", nil, `no active rule has this name: "completely different": there are all, cookie, ip, odd, one, own, segment, token, user`},
+		{"off", nil, `no active rule has this name: "off" is not enabled`},
+		{"all", []string{"ip", "1.2.3.4"}, `rule all: "ip" is not part of the key; the rule counts all requests together: give no key`},
+		{"cookie", []string{"ip", "1.2.3.4"}, `rule cookie: "cookie:id" is missing; the rule counts per cookie:id, ip: give a value for each`},
+		{"user", []string{"header:X-User", "a", "ip", "1.2.3.4"}, `rule user: "ip" is not part of the key; the rule counts per header:X-User: give a value for each`},
 		{"user", []string{"header:X-User", "a", "header:X-User", "b"}, `rule user: "header:X-User" is given twice`},
-		{"user", []string{"header:X-User", `"a`}, `rule user: header:X-User: "\"a": a value that begins with a quote is written in quotes`},
+		{"user", []string{"header:X-User", `"a`}, `rule user: header:X-User: "\"a": a value that begins with a quote must be quoted`},
 		{"user", []string{"header:X-User", strings.Repeat("x", 8<<10+1)}, `rule user: header:X-User: has 8193 bytes, at most 8192 are allowed`},
-		{"ip", []string{"ip", "ada"}, `rule ip: ip: "ada" is not an address or a prefix: write 192.0.2.1`},
-		{"ip", []string{"ip", "10.0.0.0/8"}, `rule ip: ip: 10.0.0.0/8 is not what the rules count by, which is single clients, such as 10.0.0.0/32: write a client's address; for a network write a rule with match: {ip: 10.0.0.0/8}`},
-		{"ip", []string{"ip", "2001:db8::/48"}, `rule ip: ip: 2001:db8::/48 is not what the rules count by, which is single clients, such as 2001:db8::/64: write a client's address; for a network write a rule with match: {ip: 2001:db8::/48}`},
-		{"token", []string{"token", "~12"}, `rule token: token: write ~ and the 32 digits of the digest, or the secret itself, in quotes`},
-		{"odd", []string{"method", "GET", "host", "h", "path", "/%zz", "team", "a", "header:X-User", "u"}, "rule odd: path: the path is ambiguous or malformed: a percent sign "},
-		{"own", []string{"header:X-User", "root"}, "rule own: has no count for this key: overrides or its tier say that it is unlimited or denied"},
+		{"ip", []string{"ip", "ada"}, `rule ip: ip: "ada" is not an address or a prefix: write one such as 192.0.2.1`},
+		{"ip", []string{"ip", "10.0.0.0/8"}, `rule ip: ip: 10.0.0.0/8 is not the prefix of one client, such as 10.0.0.0/32: write a client's address; for a network write a rule with match: {ip: 10.0.0.0/8}`},
+		{"ip", []string{"ip", "2001:db8::/48"}, `rule ip: ip: 2001:db8::/48 is not the prefix of one client, such as 2001:db8::/64: write a client's address; for a network write a rule with match: {ip: 2001:db8::/48}`},
+		{"token", []string{"token", "~12"}, `rule token: token: write ~ and the 32 digits of the digest, or the secret itself, quoted`},
+		{"odd", []string{"method", "GET", "host", "h", "path", "/%zz", "team", "a", "header:X-User", "u"}, "rule odd: path: the path is ambiguous or malformed: percent sign without"},
+		{"own", []string{"header:X-User", "root"}, "rule own: no bucket for this key: its override or tier is unlimited or deny"},
 	} {
 		_, err := s.Buckets(tt.rule, pairParts(tt.pairs))
 		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
@@ -247,7 +247,7 @@ func TestBucketsTeach(t *testing.T) {
 	}
 }
 
-// A key alone does not tell its tier, so that all limits it may have are listed; the tier's value chooses one.
+// A key does not determine its tier, so that all possible limits are returned; the tier's value chooses one.
 func TestTierBuckets(t *testing.T) {
 	s := mustSet(t, Config{Rules: []Rule{{
 		Name: "r", Per: per("header:X-User"), Limits: limit("10/s"),
@@ -269,7 +269,7 @@ func TestTierBuckets(t *testing.T) {
 		{"r", []string{"header:X-User", "ada", "claim:plan", "other"}, "10/s"},
 		{"r", []string{"header:X-User", "ada", "claim:plan", "(none)"}, "10/s"},
 		{"r", []string{"header:X-User", "root", "claim:plan", "paid"}, "7/min"},
-		{"r", []string{"header:X-User", "ada", "claim:plan", "staff"}, "rule r: has no count for this key: overrides or its tier say that it is unlimited or denied"},
+		{"r", []string{"header:X-User", "ada", "claim:plan", "staff"}, "rule r: no bucket for this key: its override or tier is unlimited or deny"},
 		{"by", []string{"header:X-User", "ada", "claim:plan", "paid"}, "claim:plan=paid 100/s"},
 		{"by", []string{"header:X-User", "ada", "claim:plan", "other"}, "10/s"},
 	} {
@@ -287,7 +287,7 @@ func TestTierBuckets(t *testing.T) {
 	}
 }
 
-// A rule counts in other places for tiers of another kind, and an override's limit is the key's.
+// Tiers of another kind have other buckets, and an override's limit applies to its key.
 func TestBucketsOfTiers(t *testing.T) {
 	s := mustSet(t, Config{Rules: []Rule{{
 		Name: "r", Per: per("header:X-User"), Limits: limit("10/s"),

@@ -8,7 +8,7 @@ import (
 	. "github.com/sluiceproject/sluice/rules"
 )
 
-// outcomeOf is the outcome of a request in a word: 400 stands for an error.
+// outcomeOf returns the outcome of a request in one word; 400 means an error.
 func outcomeOf(t *testing.T, s *Set, r Request) string {
 	t.Helper()
 	var m MatchResult
@@ -32,8 +32,8 @@ func outcomeOf(t *testing.T, s *Set, r Request) string {
 	return "unlimited"
 }
 
-// The deny list comes before the allow list, and that before the rules. Among the rules 400 comes before 403, in whatever
-// order they stand and whatever else there is.
+// The deny list comes before the allow list, and that before the rules. Among the rules 400 comes before 403, in any
+// order of rules and with any other rules.
 func TestPrecedence(t *testing.T) {
 	rule := func(name string, m Match, missing OnMissing, by ...string) Rule {
 		return Rule{Name: name, Match: m, Per: per(by...), OnMissing: missing, Limits: limit("10/s")}
@@ -60,8 +60,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// Within one rule too 400 comes before 403: an attribute, a tier or a cost that cannot be read before one that is missing, and
-// before a key that is denied by name. A rule that does not apply, or is in shadow mode, answers neither.
+// Also within one rule 400 comes before 403: an unreadable attribute, tier or cost comes before a missing one, and
+// before a key that an override or a tier denies. A rule that does not apply, or is in shadow mode, returns neither.
 func TestPrecedenceInRule(t *testing.T) {
 	base := Rule{
 		Name: "r", Per: per("header:X-U"), OnMissing: MissingReject, Limits: limit("5/h"), Cost: Cost{From: &Ref{Name: "header:X-C"}},
@@ -102,7 +102,7 @@ func TestPrecedenceInRule(t *testing.T) {
 	}
 }
 
-// An empty value counts as a missing one: for keys, tiers, costs and conditions.
+// An empty value counts as missing: for keys, tiers, costs and conditions.
 func TestEmptyValues(t *testing.T) {
 	yes := true
 	for _, ref := range []string{"header:X-A", "query:a", "cookie:a", "claim:a", "attr:a", "declared", "basic_user"} {
@@ -138,8 +138,8 @@ func TestEmptyValues(t *testing.T) {
 	}
 }
 
-// A rule with per: ip counts IPv6 by subscribers, /64 unless the file says otherwise, and an override is for a subscriber: that
-// of an address, or written as a prefix. Conditions on ip are about single addresses.
+// A rule with per: ip counts IPv6 per subscriber, by default a /64. An override applies to a subscriber, given by an
+// address or as a prefix. Conditions on ip are about single addresses.
 func TestIPv6Overrides(t *testing.T) {
 	const wide, narrow = "10/s", "1/s"
 	for _, tt := range []struct {

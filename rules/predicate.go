@@ -21,9 +21,9 @@ type predicate struct {
 	present  *bool
 
 	values    map[string]bool
-	below     map[string]bool // for hosts: names below which others match
+	below     map[string]bool // for hosts: *.example.com
 	addrs     match.AddrSet   // for addresses
-	prefixes  []netip.Prefix  // the same, as they were written
+	prefixes  []netip.Prefix  // the same, as written
 	starts    []string
 	ends      []string
 	regexps   []*regexp.Regexp
@@ -34,7 +34,7 @@ type predicate struct {
 // maxRegexp bounds the length of a regular expression.
 const maxRegexp = 1 << 10
 
-// predicate compiles one condition; all that is wrong with it is reported.
+// predicate compiles one condition and reports its errors.
 func (c *compiler) predicate(source *Predicate) (predicate, bool) {
 	p := predicate{source: source, not: source.Not, present: source.Present}
 	sound := len(c.faults)
@@ -58,10 +58,10 @@ func (c *compiler) predicate(source *Predicate) (predicate, bool) {
 	for _, text := range source.Suffixes {
 		why := attr.never("x"+text, text)
 		if p.path && strings.HasSuffix(text, "/") {
-			why = "a path counts without a slash at its end"
+			why = "paths are compared without a trailing slash"
 		}
 		if p.path && text == "/" {
-			c.set.spellings = append(c.set.spellings, Warning{source.Pos, c.rule, `match: path: the suffix "/" is that of the path / alone: a path counts without a slash at its end`})
+			c.set.spellings = append(c.set.spellings, Warning{source.Pos, c.rule, `match: path: only the path / has the suffix "/": paths are compared without a trailing slash`})
 			continue
 		}
 		c.doubtEnd(source, attr, "suffix", text, why)
@@ -73,7 +73,7 @@ func (c *compiler) predicate(source *Predicate) (predicate, bool) {
 		}
 		re, err := regexp.Compile(text)
 		if err != nil {
-			c.fault(source.Pos, "match: %v: this is RE2, as in Go", err)
+			c.fault(source.Pos, "match: %v: use RE2 syntax, as in Go", err)
 			continue
 		}
 		p.regexps = append(p.regexps, re)
@@ -81,16 +81,16 @@ func (c *compiler) predicate(source *Predicate) (predicate, bool) {
 	n := len(source.Values) + len(source.Prefixes) + len(source.Suffixes) + len(source.Regexps) + len(source.Patterns)
 	switch {
 	case source.Present != nil && (n > 0 || source.Not):
-		c.fault(source.Pos, "match: %s: present stands alone, without other conditions", source.Ref.Name)
+		c.fault(source.Pos, "match: %s: present cannot be combined with other conditions: remove one", source.Ref.Name)
 	case source.Present == nil && n == 0:
-		c.fault(source.Pos, "match: %s: there is nothing to compare with: write a value, a list of values, or {present: true}", source.Ref.Name)
+		c.fault(source.Pos, "match: %s: has no condition: write a value, a list of values, or {present: true}", source.Ref.Name)
 	}
 	simple := len(source.Prefixes)+len(source.Suffixes)+len(source.Regexps) == 0
 	p.indexable = !source.Not && source.Present == nil && simple && len(attr.fields) <= 1
 	return p, len(c.faults) == sound
 }
 
-// values compiles the whole values and patterns of a predicate, according to what the attribute is.
+// values compiles the values and patterns of a predicate, depending on the attribute.
 func (c *compiler) values(p *predicate, attr *attribute) {
 	source := p.source
 	p.values = make(map[string]bool)
@@ -113,7 +113,7 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 				}
 				p.below[parent] = true
 			} else if strings.Contains(text, "*") {
-				c.fault(source.Pos, "match: host %q: a * stands at the beginning, for all names below: *.example.com", text)
+				c.fault(source.Pos, "match: host %q: * is only valid at the start, as in *.example.com", text)
 			} else {
 				p.values[text] = true
 			}
@@ -121,7 +121,7 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 			method := strings.ToUpper(text)
 			c.doubts(source.Pos, "match: method", nil, p.attr, text, method)
 			p.values[method] = true
-			if method == "GET" { // servers answer HEAD by what they have for GET: it must be no way around a limit
+			if method == "GET" { // servers respond to HEAD like to GET, so that HEAD must not bypass a limit
 				p.values["HEAD"] = true
 			}
 		case p.path:
@@ -138,7 +138,7 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 	}
 	p.addrs = match.NewAddrSet(p.prefixes)
 	if len(source.Patterns) > 0 && !p.path {
-		c.fault(source.Pos, "match: patterns are for path; %s has values, prefix, suffix and regex", source.Ref.Name)
+		c.fault(source.Pos, "match: %s: patterns are only valid for path: use values, prefix, suffix or regex", source.Ref.Name)
 		return
 	}
 	for _, text := range source.Patterns {
@@ -151,7 +151,7 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 	}
 }
 
-// ends returns prefixes or suffixes as the values that they are compared with are written.
+// ends returns prefixes or suffixes in the form of the values that they are compared with.
 func (c *compiler) ends(source *Predicate, attr *attribute, written []string) []string {
 	list := slices.Clone(written)
 	for i, text := range list {
@@ -169,7 +169,7 @@ func (c *compiler) ends(source *Predicate, attr *attribute, written []string) []
 	return list
 }
 
-// doubtEnd adds a warning about a prefix or suffix that no value of a request has, if there is a reason why.
+// doubtEnd adds a warning about a prefix or suffix that no value of a request has, if why is not empty.
 func (c *compiler) doubtEnd(source *Predicate, attr *attribute, what, text, why string) {
 	if why == "" {
 		return
@@ -183,7 +183,7 @@ func (c *compiler) doubtEnd(source *Predicate, attr *attribute, what, text, why 
 
 func (c *attribute) is(k FieldKind) bool { return len(c.fields) == 1 && c.fields[0].Kind == k }
 
-// holds reports whether the request fulfils the condition.
+// holds reports whether the request matches the condition.
 func (p *predicate) holds(m *MatchResult) (bool, error) {
 	if p.ip {
 		a := m.addr
@@ -248,8 +248,8 @@ func (p *predicate) fits(value string) bool {
 	return false
 }
 
-// fast is what matching needs of an item, and nothing else. Among ten thousand rules it is the misses of the
-// processor's cache that a match costs: so this fits in two lines, and what many rules have in common they share.
+// fast contains the fields of an item that matching needs. With 10,000 rules the cost of a match is cache misses: so it
+// fits in two cache lines, and rules share equal lists.
 type fast struct {
 	checks  []check
 	takes   []bucketLimit
@@ -259,7 +259,7 @@ type fast struct {
 	cost    int64
 	delay   time.Duration
 	costBy  int32
-	proved  int32 // attribute that the index found a rule in shadow by, or -1
+	proved  int32 // attribute by which the index found a rule in shadow mode, or -1
 	enforce int16
 	kind    itemKind
 	missing OnMissing
@@ -268,10 +268,10 @@ type fast struct {
 	shadow  bool // in shadow mode: denies and rejects nothing
 }
 
-// check is a predicate that the index has not proved. Most ask for one value.
+// check is a predicate that the index has not proved. Most compare with one value.
 type check struct {
 	attr  int32
-	plain bool // the attribute is to equal one
+	plain bool // the attribute must equal one
 	one   string
 	all   *predicate
 }
@@ -284,14 +284,15 @@ func (c *check) holds(m *MatchResult) (bool, error) {
 	return found == Present && value == c.one, err
 }
 
-// sharer keeps one copy of each different list, so that rules alike in something have it in the cache together.
+// sharer keeps one copy of each distinct list, so that rules with equal lists share cache lines.
 type sharer struct {
 	checks map[string][]check
 	parts  map[string][]part
 	takes  []bucketLimit
 }
 
-// matcher finds which of some lists' entries match a request. Lists follow each other: those of the first kind first.
+// matcher finds the entries of several lists that match a request. The lists are concatenated in the order of their
+// kinds.
 type matcher struct {
 	items []item
 	fast  []fast
@@ -342,7 +343,7 @@ func (s *Set) buildFast(proved []*predicate) {
 	}
 }
 
-// provedBy is the attribute that a predicate reads, or -1.
+// provedBy returns the attribute that a predicate reads, or -1.
 func provedBy(p *predicate) int32 {
 	if p == nil || p.ip {
 		return -1
@@ -376,7 +377,7 @@ func (h *sharer) checksOf(it *item, proved *predicate) []check {
 	return list
 }
 
-// content is what the predicate asks, wherever it was written: predicates of the same content are the same.
+// content returns a text that is equal for predicates with equal conditions, wherever they are written.
 func (p *predicate) content() string {
 	s := p.source
 	present := "-"

@@ -8,21 +8,19 @@ import (
 	"time"
 )
 
-// QueueOptions are how requests of a rule that says on_limit: queue are kept and done later. What is zero is the
-// default.
+// QueueOptions configures the delivery of queued requests of a rule with OnLimitQueue. Zero fields have defaults.
 type QueueOptions struct {
 	Pos Position
-	// Ordered has the requests of one key done in the order in which they came, one after the other.
+	// Ordered delivers the requests of one key in the order of arrival, one after the other.
 	Ordered bool
-	// KeepHeaders are headers with credentials that are written down with the request. Those that are not named are left out.
+	// KeepHeaders are credential headers that are stored with the request. Other credential headers are not stored.
 	KeepHeaders  []string
-	MaxAttempts  int           // how often it is tried before it is given up; default 10
-	ExpiresAfter time.Duration // how long it may take in all; default a day
-	ResultTTL    time.Duration // how long its answer is kept; default an hour
+	MaxAttempts  int           // maximum number of delivery attempts; default 10
+	ExpiresAfter time.Duration // maximum age of a request; default 24h
+	ResultTTL    time.Duration // how long the result is stored; default 1h
 }
 
-// WithDefaults returns the options with the defaults written out, and the names of headers as net/http
-// keeps them.
+// WithDefaults returns the options with defaults filled in and header names in canonical form.
 func (o QueueOptions) WithDefaults() QueueOptions {
 	o.MaxAttempts = cmp.Or(o.MaxAttempts, 10)
 	o.ExpiresAfter = cmp.Or(o.ExpiresAfter, 24*time.Hour)
@@ -38,26 +36,26 @@ func (o QueueOptions) WithDefaults() QueueOptions {
 // MaxDeliveryAttempts bounds [QueueOptions.MaxAttempts].
 const MaxDeliveryAttempts = 1000
 
-// Charge is what a rule charged a request for: under which key, at which cost and by which tier.
+// Charge is the charge of a request under a rule: key, cost and tier.
 type Charge struct {
 	Rule, Key, Tier string // Tier is "" if none applied
 	Cost            int64
 }
 
-// Queued is a request that was matched before and has lost headers since, because credentials are not stored. Rules that
-// read one of them apply as they did then: they charge what Charges says of them, with the limits of this set, and those
-// that Charges does not name do not apply. All other rules are matched as ever.
+// Queued is a request that was matched before and has lost headers since, because credentials are not stored. Rules
+// that read a lost header apply as they did then: they charge according to Charges with the limits of this set, and do
+// not apply if Charges does not name them. All other rules are matched again.
 type Queued struct {
-	Withheld []string // headers that the request had and lacks now, as net/http spells them
+	Withheld []string // headers that the request had and lacks now, in canonical form
 	Charges  []Charge
 }
 
-// Charges lists what the request is charged, once for each rule. The texts are copies.
+// Charges returns the charges of the request, one for each rule. The texts are copies.
 func (m *MatchResult) Charges() []Charge {
 	var all []Charge
 	for i, r := range m.Rules {
 		t := &m.Takes[i]
-		if n := len(all); n > 0 && all[n-1].Rule == r.Name { // another limit of the rule; in flight a request is one
+		if n := len(all); n > 0 && all[n-1].Rule == r.Name { // another limit of the rule, or a permit
 			all[n-1].Cost = max(all[n-1].Cost, t.Cost)
 			continue
 		}
@@ -109,7 +107,7 @@ func (m *MatchResult) recharge() error {
 		}
 		enforced := f.enforce == 0 || f.rule.enforces(c.Key)
 		if chosen.never && enforced && !f.shadow {
-			return m.reject(f.rule, "is denied by name")
+			return m.reject(f.rule, "denied by an override or a tier")
 		}
 		for j := range chosen.limits {
 			m.add(f, &chosen.limits[j], c.Key, c.Cost, enforced)

@@ -9,15 +9,15 @@ import (
 	"github.com/sluiceproject/sluice/internal/match"
 )
 
-// Request is what a set looks at. Edges implement it: over an HTTP request, a call, a line of a log.
+// Request is a request to match. Edges implement it for an HTTP request, a call or a line of a log.
 type Request interface {
 	// Attribute returns the value of a field, and whether the request has it once, not at all or more than once.
 	Attribute(f *Field) (value string, found Presence)
-	// Addr is the client's address, or the zero Addr.
+	// Addr returns the client's address, or the zero Addr.
 	Addr() netip.Addr
 }
 
-// Presence is how often a request has an attribute.
+// Presence is the number of times that a request has an attribute.
 type Presence uint8
 
 const (
@@ -26,16 +26,16 @@ const (
 	Ambiguous          // more than once, or in spellings that applications may confuse
 )
 
-// Field is a part of a request that a rule asks for.
+// Field is a part of a request that a rule reads.
 type Field struct {
 	Kind FieldKind
-	Name string // of a header in its canonical form; empty where the kind says it all
-	// Variants are names that some applications take for that of the header: X_User for X-User. A request that has one
-	// is ambiguous.
+	Name string // a header in canonical form; empty if the kind needs no name
+	// Variants are names that some applications read as the header: X_User for X-User. A request with one of them is
+	// ambiguous.
 	Variants []string
 }
 
-// FieldKind is what kind of part of a request a [Field] is.
+// FieldKind is the kind of a [Field].
 type FieldKind uint8
 
 const (
@@ -45,23 +45,23 @@ const (
 	FieldHeader              // by its canonical name
 	FieldQuery               // a parameter of the query
 	FieldCookie              // by name
-	FieldClaim               // of a token that somebody has verified
+	FieldClaim               // of a verified token
 	FieldBasicUser           // the user name of basic authentication
-	FieldAttr                // what the program calls it
+	FieldAttr                // by the name that the program uses
 )
 
-// Errors of [Set.Match]. The request is to be refused: it is not known how it counts.
+// Errors of [Set.Match]. The request must be rejected, because its key or cost cannot be determined.
 var (
-	// ErrAmbiguous is wrapped when a request gives an attribute that counts more than once, or so that applications may read it
-	// differently.
+	// ErrAmbiguous is wrapped if a request has an attribute of a key or a condition more than once, or in a form that
+	// applications may read differently.
 	ErrAmbiguous = errors.New("rules: an attribute is given more than once or may be read differently")
-	// ErrAttributeTooLong is wrapped when an attribute that counts is longer than 8 KiB.
+	// ErrAttributeTooLong is wrapped if such an attribute is longer than 8 KiB.
 	ErrAttributeTooLong = errors.New("rules: an attribute is too long")
-	// ErrInvalidCost is wrapped when the attribute that holds the cost holds something else.
+	// ErrInvalidCost is wrapped if the attribute with the cost is not a whole number of at least 1.
 	ErrInvalidCost = errors.New("rules: the cost is not a whole number of at least 1")
 )
 
-// newField makes the field of a reference such as "header:X-User", or nil if it is none.
+// newField returns the field of a reference such as "header:X-User", or nil if it is not one.
 func newField(kind, name string) *Field {
 	switch kind {
 	case "method":
@@ -91,10 +91,9 @@ func (f *Field) secret() bool {
 	return f.Kind == FieldCookie || f.Kind == FieldHeader && match.IsCredentialHeader(f.Name)
 }
 
-// underscored lists the spellings of a header's name with some of its hyphens as underscores, in the form that
-// net/http keeps them in.
+// underscored returns the spellings of a header's name with some of its hyphens as underscores, in canonical form.
 func underscored(name string) []string {
-	const most = 4 // hyphens; names with more have only the spelling with all of them replaced
+	const most = 4 // hyphens; longer names have only the spelling with all of them replaced
 	var hyphens []int
 	for i := range len(name) {
 		if name[i] == '-' {

@@ -17,8 +17,7 @@ import (
 	. "github.com/sluiceproject/sluice/rules"
 )
 
-// request is a Request written in tests: "header:X-User" and the like to values. A value of "twice" in twice is
-// ambiguous.
+// request is a Request for tests; values maps names such as "header:X-User" to values. The value "twice" is ambiguous.
 type request struct {
 	values map[string]string
 	twice  map[string]bool
@@ -49,7 +48,7 @@ func (r *request) Addr() netip.Addr {
 	return netip.MustParseAddr(r.ip)
 }
 
-// req makes a request of "POST /posts" and pairs of attribute and value; "ip" is the address.
+// req returns a request of "POST /posts" and pairs of attribute and value; "ip" is the address.
 func req(line string, pairs ...string) *request {
 	method, path, _ := strings.Cut(line, " ")
 	r := &request{values: map[string]string{"method": method, "path": path}, twice: map[string]bool{}}
@@ -108,7 +107,7 @@ func mustSet(t testing.TB, cfg Config) *Set {
 	return s
 }
 
-// matched lists what a set says of a request: "rule key" for each take, or the verdict.
+// matched describes how a set matches a request: "rule key" for each take, or the outcome.
 func matched(t testing.TB, s *Set, r Request) string {
 	t.Helper()
 	var m MatchResult
@@ -121,7 +120,7 @@ func matched(t testing.TB, s *Set, r Request) string {
 	case MatchExempt:
 		return "exempt"
 	case MatchRejected:
-		return "refused: " + m.Reason
+		return "rejected: " + m.Reason
 	}
 	var all []string
 	for i, take := range m.Takes {
@@ -141,7 +140,7 @@ func matched(t testing.TB, s *Set, r Request) string {
 	return strings.Join(all, "; ")
 }
 
-// design is the example of the design, with what it says about each rule.
+// design is the example of the design, with the outcomes it states for each rule.
 func design() Config {
 	return Config{
 		Attributes: []Attribute{{Name: "user", Sources: per("claim:sub")}},
@@ -280,13 +279,13 @@ func TestListsAndExceptions(t *testing.T) {
 		want string
 	}{
 		{req("GET /x", "ip", "192.0.2.1"), `all "" 5/min`},
-		{req("GET /healthz", "ip", "203.0.113.5"), "refused: on the deny list"}, // deny comes first
+		{req("GET /healthz", "ip", "203.0.113.5"), "rejected: on the deny list"}, // deny comes first
 		{req("GET /healthz", "ip", "192.0.2.1"), "exempt"},
 		{req("GET /x", "ip", "10.1.1.1"), "exempt"},
 		{req("POST /x", "ip", "10.1.1.1"), `all "" 5/min`},
-		{req("GET /x", "header:X-Internal", "1"), "refused: no rule matches, and what no rule matches is refused"},
+		{req("GET /x", "header:X-Internal", "1"), "rejected: no rule matches, and unmatched is deny"},
 		{req("POST /x", "header:X-Internal", "1"), `all "" 5/min`},
-		{req("GET /static/a/b"), "refused: no rule matches, and what no rule matches is refused"},
+		{req("GET /static/a/b"), "rejected: no rule matches, and unmatched is deny"},
 	} {
 		if got := matched(t, s, test.r); got != test.want {
 			t.Errorf("%v %s\n got %s\nwant %s", test.r.values, test.r.ip, got, test.want)
@@ -316,9 +315,9 @@ func TestNumbersByTierAndKey(t *testing.T) {
 		{req("GET /", "claim:sub", "bob", "header:X-Plan", "pro"), `api "bob" 100/min; api#2 "bob" 5000/day`},
 		{req("GET /", "claim:sub", "bob", "header:X-Plan", "gold"), `api "bob" 10/min`},
 		{req("GET /", "claim:sub", "bob", "header:X-Plan", "enterprise"), ``},
-		{req("GET /", "claim:sub", "bob", "header:X-Plan", "banned"), "refused: is denied by name"},
+		{req("GET /", "claim:sub", "bob", "header:X-Plan", "banned"), "rejected: denied by an override or a tier"},
 		{req("GET /", "claim:sub", "ada", "header:X-Plan", "banned"), `api "ada" 1000/s`},
-		{req("GET /", "claim:sub", "eve", "header:X-Plan", "enterprise"), "refused: is denied by name"},
+		{req("GET /", "claim:sub", "eve", "header:X-Plan", "enterprise"), "rejected: denied by an override or a tier"},
 	} {
 		if got := matched(t, s, test.r); got != test.want {
 			t.Errorf("%v\n got %s\nwant %s", test.r.values, got, test.want)
@@ -344,7 +343,7 @@ func TestOverridesOfSeveralParts(t *testing.T) {
 
 func TestMissing(t *testing.T) {
 	for missing, want := range map[OnMissing]string{
-		MissingShare: `r "\x00-" 1/s`, MissingSkip: "", MissingReject: "refused: lacks what it would count for",
+		MissingShare: `r "\x00-" 1/s`, MissingSkip: "", MissingReject: "rejected: lacks an attribute of per",
 	} {
 		s := mustSet(t, Config{Rules: []Rule{{Name: "r", Per: per("header:X-User"), Limits: limit("1/s"), OnMissing: missing}}})
 		if got := matched(t, s, req("GET /")); got != want {
@@ -383,7 +382,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// Of a hundred thousand keys about the stated part is enforced, each key always on the same side.
+// Of 100,000 keys about the given share is enforced, each key always on the same side.
 func TestEnforcePart(t *testing.T) {
 	s := mustSet(t, Config{Rules: []Rule{{Name: "r", Per: per("header:X-User"), Limits: limit("1/s"), EnforceBasisPoints: 12_50}}})
 	var m MatchResult
@@ -408,7 +407,8 @@ func TestEnforcePart(t *testing.T) {
 	}
 }
 
-// Secret values are in no key, and different ones have different keys, the same in every process with the same secret.
+// Secret values are in no key. Different values have different keys, which are the same in every process with the same
+// secret.
 func TestSecrets(t *testing.T) {
 	cfg := Config{
 		Attributes: []Attribute{{Name: "token", Sources: per("query:token"), Secret: true}},
@@ -450,7 +450,7 @@ func TestSecrets(t *testing.T) {
 	}
 	x := fmt.Sprintf("%+v", mustSet(t, cfg).Explain(r))
 	if strings.Contains(x, canary) {
-		t.Errorf("the explanation holds the secret: %s", x)
+		t.Errorf("the explanation contains the secret: %s", x)
 	}
 }
 
@@ -501,7 +501,7 @@ func (q *quickRequest) Attribute(f *Field) (string, Presence) {
 	return "", Absent
 }
 
-// The limits are kept by the limiter, and changing the numbers of a rule keeps its count.
+// The limiter enforces the limits, and changing the numbers of a rule keeps its usage.
 func TestLimitsOnAStore(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	store, err := memstore.Open(memstore.Config{Now: func() time.Time { return now }})
@@ -530,13 +530,13 @@ func TestLimitsOnAStore(t *testing.T) {
 		}
 	}
 	if !allowed(s, req("POST /posts", "claim:sub", "bob")) {
-		t.Error("bob pays for ada")
+		t.Error("bob is charged for ada")
 	}
 	cfg = design()
 	cfg.Rules[0].Limits = limit("2/s")
 	cfg.Rules[0].Description = "changed"
 	if allowed(mustSet(t, cfg), ada) {
-		t.Error("a new set forgot what ada had spent")
+		t.Error("a new set lost the usage of ada")
 	}
 	cfg.Rules[0].Name = "renamed"
 	if !allowed(mustSet(t, cfg), ada) {
@@ -555,40 +555,40 @@ func TestFaults(t *testing.T) {
 		want string
 	}{
 		{r(func(r *Rule) { r.Name = "" }), "f.yaml:3:5: the rule has no name"},
-		{r(func(r *Rule) { r.Name = "a b" }), "no space"},
+		{r(func(r *Rule) { r.Name = "a b" }), "without space"},
 		{r(func(r *Rule) { r.Name = strings.Repeat("x", 129) }), "at most 128"},
 		{r(func(r *Rule) { r.Limits = nil }), "there is no limit"},
 		{r(func(r *Rule) { r.Denial.Status = 200 }), "denial: status: 200 is not between 400 and 599"},
-		{r(func(r *Rule) { r.Denial.Message, r.Denial.Body = "a", "b" }), "denial: message: body replaces the body that message is in: remove one of them"},
-		{r(func(r *Rule) { r.Denial.Message = "a\nb" }), "denial: message: is more than one line: write body for a text of several"},
+		{r(func(r *Rule) { r.Denial.Message, r.Denial.Body = "a", "b" }), "denial: message and body cannot be combined: remove one"},
+		{r(func(r *Rule) { r.Denial.Message = "a\nb" }), "denial: message: has more than one line: use body instead"},
 		{r(func(r *Rule) { r.Denial.Message = "wait {seconds}" }), "denial: message: there is no {seconds}: use {rule}, {limit} or {retry_after}"},
 		{r(func(r *Rule) { r.Denial.Body = `{"a": {"b": {rle}}}` }), "denial: body: there is no {rle}: use {rule}, {limit} or {retry_after}"},
 		{r(func(r *Rule) { r.Denial.Body = strings.Repeat("x", 16<<10+1) }), "denial: body: has 16385 bytes, at most 16384 are allowed"},
-		{r(func(r *Rule) { r.Denial.ContentType = "text/html" }), "denial: content_type: is for body: add a body, or remove it"},
+		{r(func(r *Rule) { r.Denial.ContentType = "text/html" }), "denial: content_type: needs body: add a body, or remove it"},
 		{r(func(r *Rule) { r.Denial.Body, r.Denial.ContentType = "b", "text html" }), "denial: content_type: \"text html\" is not a media type: write one such as text/html or application/json"},
 		{r(func(r *Rule) { r.Limits = []Limit{{}} }), "limit: rate: the limit is the zero Limit"},
 		{r(func(r *Rule) { r.Limits = []Limit{{Limit: sluice.PerSecond(5).WithBurst(-1)}} }), "limit: burst: -1 is negative"},
 		{r(func(r *Rule) { r.Per = per("usr") }), "there is no attribute \"usr\""},
 		{r(func(r *Rule) { r.Per = per("methd") }), `did you mean "method"?`},
-		{r(func(r *Rule) { r.Per = per("ip", "ip") }), "stands there twice"},
-		{r(func(r *Rule) { r.Per = per("header:") }), "lacks a name"},
+		{r(func(r *Rule) { r.Per = per("ip", "ip") }), "is listed twice"},
+		{r(func(r *Rule) { r.Per = per("header:") }), "has no name: write"},
 		{r(func(r *Rule) { r.Per = per("path:id") }), "needs a path with {id}"},
 		{r(func(r *Rule) { r.Per, r.Match = per("path:id"), match(is("path", "/a/{id}", "/b/*")) }), "/b/* has no {id}"},
 		{r(func(r *Rule) { r.Match = match(is("path", "posts")) }), `write "/posts"`},
-		{r(func(r *Rule) { r.Match = match(is("path", "/a/**/b")) }), "** may only stand alone at the end"},
+		{r(func(r *Rule) { r.Match = match(is("path", "/a/**/b")) }), "** is only valid as the last segment"},
 		{r(func(r *Rule) { r.Match = match(is("path", "/a/{x}/{x}")) }), "two segments"},
-		{r(func(r *Rule) { r.Match = match(is("path", "/a%2fb")) }), "plain spelling"},
-		{r(func(r *Rule) { r.Match = match(is("path", "/a/../b")) }), "leave it out"},
+		{r(func(r *Rule) { r.Match = match(is("path", "/a%2fb")) }), "write it unescaped"},
+		{r(func(r *Rule) { r.Match = match(is("path", "/a/../b")) }), "remove it"},
 		{r(func(r *Rule) { r.Match = match(is("ip", "10.0.0.1/8")) }), "write 10.0.0.0/8"},
 		{r(func(r *Rule) { r.Match = match(is("ip", "localhost")) }), "not an address"},
 		{r(func(r *Rule) { r.Match = match(is("host", "api.*.com")) }), "*.example.com"},
-		{r(func(r *Rule) { r.Match = match(Predicate{Ref: Ref{Name: "method"}}) }), "nothing to compare with"},
+		{r(func(r *Rule) { r.Match = match(Predicate{Ref: Ref{Name: "method"}}) }), "has no condition"},
 		{r(func(r *Rule) { r.Match = match(Predicate{Ref: Ref{Name: "path"}, Regexps: []string{"("}}) }), "RE2"},
 		{r(func(r *Rule) {
 			r.Match = match(Predicate{Ref: Ref{Name: "path"}, Regexps: []string{strings.Repeat("a", 1025)}})
 		}), "at most 1024"},
-		{r(func(r *Rule) { r.Except = []Match{{}} }), "excepts everything"},
-		{r(func(r *Rule) { r.Overrides = []Override{{Key: []string{"a"}, Limits: limit("1/s")}} }), "a key has a value for each of per: 0, not 1"},
+		{r(func(r *Rule) { r.Except = []Match{{}} }), "except: an entry without conditions"},
+		{r(func(r *Rule) { r.Overrides = []Override{{Key: []string{"a"}, Limits: limit("1/s")}} }), "a key needs one value for each attribute of per: 0, not 1"},
 		{r(func(r *Rule) {
 			r.Per = per("attr:x")
 			r.Overrides = []Override{{Key: []string{"a"}, Limits: limit("1/s")}, {Key: []string{"a"}, Limits: limit("2/s")}}
@@ -599,25 +599,25 @@ func TestFaults(t *testing.T) {
 		{r(func(r *Rule) {
 			r.OnLimit, r.MaxDelay, r.Limits[0].Limit = OnLimitDelay, time.Second, sluice.PerSecond(1).WithAlgorithm(sluice.FixedWindow)
 		}), "leaky_queue"},
-		{r(func(r *Rule) { r.Limits = limit("unlimited") }), "for tiers and overrides"},
+		{r(func(r *Rule) { r.Limits = limit("unlimited") }), "only valid in tiers and overrides"},
 		{r(func(r *Rule) {
 			r.Accuracy, r.Limits[0].Limit = sluice.AccuracyLease, sluice.PerSecond(1).WithAlgorithm(sluice.SlidingWindowLog)
-		}), "accuracy: lease is for"},
+		}), "accuracy: lease needs"},
 		{r(func(r *Rule) {
 			r.Accuracy, r.Limits[0].Limit = sluice.AccuracyEventual, sluice.PerSecond(1).WithAlgorithm(sluice.SlidingWindowLog)
-		}), "accuracy: eventual is for"},
+		}), "accuracy: eventual needs"},
 		{r(func(r *Rule) { r.MaxDelay = time.Second }), "max_delay"},
 		{r(func(r *Rule) { r.ChargeStatus = StatusRanges{{401, 40}} }), "HTTP statuses"},
 		{r(func(r *Rule) { r.Tiers = &Tiers{By: Ref{Name: "plan"}} }), "there is no attribute \"plan\""},
 		{r(func(r *Rule) { r.Limits = limit("1/s", "1/s", "1/s", "1/s", "1/s", "1/s", "1/s", "1/s", "1/s") }), "at most 8"},
-		{Config{Rules: []Rule{{Name: "r", Limits: limit("1/s")}, {Name: "r", Limits: limit("1/s")}}}, "would share a count"},
+		{Config{Rules: []Rule{{Name: "r", Limits: limit("1/s")}, {Name: "r", Limits: limit("1/s")}}}, "would share a bucket"},
 		{Config{Attributes: []Attribute{{Name: "ip", Sources: per("header:X")}}}, "choose another name"},
 		{Config{Attributes: []Attribute{{Name: "a", Sources: per("header:X")}, {Name: "a", Sources: per("header:Y")}}}, "declared twice"},
-		{Config{Attributes: []Attribute{{Name: "a"}}}, "where it comes from"},
+		{Config{Attributes: []Attribute{{Name: "a"}}}, "has no source"},
 		{Config{Attributes: []Attribute{{Name: "a", Sources: per("path")}}}, "refer to it directly"},
-		{Config{DenyList: []Match{{}}}, "everybody"},
+		{Config{DenyList: []Match{{}}}, "matches all requests"},
 		{Config{ClientIP: ClientIP{IPv6Prefix: 16}}, "between 32 and 128"},
-		{Config{ClientIP: ClientIP{Header: "X-Real-Ip"}}, "would never be read"},
+		{Config{ClientIP: ClientIP{Header: "X-Real-Ip"}}, "is never read"},
 	} {
 		_, err := New(test.cfg)
 		var fault *Error
@@ -627,7 +627,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// All faults are reported at once, in the order of the file.
+// All errors are reported at once, in the order of the file.
 func TestAllFaultsAtOnce(t *testing.T) {
 	_, err := New(Config{Rules: []Rule{
 		{Name: "b", Pos: Position{"f", 9, 1}},
@@ -640,7 +640,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 }
 
-// All limits are listed as the limiter knows them, in the order of the configuration; what is switched off is not.
+// All limits are listed as the limiter's rules, in the order of the configuration, without disabled rules.
 func TestRules(t *testing.T) {
 	limit := func(n int64) Limit { return Limit{Limit: sluice.PerMinute(n)} }
 	set, err := New(Config{

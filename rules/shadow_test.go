@@ -11,7 +11,7 @@ import (
 
 func perHour(n int64) sluice.Limit { return sluice.PerHour(n) }
 
-// A rule in shadow refuses no request, whatever it looks at; enforced it refuses each of these. It reports them.
+// A rule in shadow mode rejects no request; enforced, it rejects each of these. It reports them.
 func TestShadowNeverRefuses(t *testing.T) {
 	long := strings.Repeat("a", 8<<10+1)
 	user := func(r *Rule) { r.Per = []Ref{{Name: "header:X-User"}} }
@@ -23,7 +23,7 @@ func TestShadowNeverRefuses(t *testing.T) {
 		found Presence
 		path  string
 	}{
-		"missing: deny":              {rule: func(r *Rule) { user(r); r.OnMissing = MissingReject }},
+		"on_missing: reject":         {rule: func(r *Rule) { user(r); r.OnMissing = MissingReject }},
 		"a key twice":                {rule: user, found: Ambiguous},
 		"a key that is too long":     {rule: user, value: long, found: Present},
 		"several keys, one twice":    {rule: func(r *Rule) { r.Per = []Ref{{Name: "ip"}, {Name: "header:X-User"}} }, found: Ambiguous},
@@ -60,9 +60,9 @@ func TestShadowNeverRefuses(t *testing.T) {
 				q := &shadowRequest{value: tt.value, found: tt.found, path: tt.path}
 				var m MatchResult
 				err = s.Match(q, &m)
-				refused := err != nil || m.Outcome == MatchRejected
+				rejected := err != nil || m.Outcome == MatchRejected
 				switch {
-				case refused == shadow:
+				case rejected == shadow:
 					t.Errorf("shadow is %t: %v, %v", shadow, m.Outcome, err)
 				case shadow && (len(m.Shadowed) != 1 || m.Shadowed[0].Rule.Name != "r"):
 					t.Errorf("reported are %v", m.Shadowed)
@@ -76,7 +76,7 @@ func TestShadowNeverRefuses(t *testing.T) {
 	}
 }
 
-// Beside a rule that is enforced, one in shadow changes nothing: what the former refuses stays refused.
+// A rule in shadow mode changes nothing for an enforced rule: requests that the latter rejects stay rejected.
 func TestShadowBesideEnforced(t *testing.T) {
 	on := Match{Predicates: []Predicate{{Ref: Ref{Name: "header:X-User"}, Values: []string{"ada"}}}}
 	for _, first := range []bool{false, true} {
@@ -89,7 +89,7 @@ func TestShadowBesideEnforced(t *testing.T) {
 		}
 		var m MatchResult
 		if err := s.Match(&shadowRequest{found: Ambiguous}, &m); err == nil {
-			t.Errorf("the first is in shadow: %t: the request passes", first)
+			t.Errorf("the first is in shadow mode: %t: the request is allowed", first)
 		}
 	}
 	shed := func(shadow bool) error {
@@ -105,7 +105,7 @@ func TestShadowBesideEnforced(t *testing.T) {
 		return err
 	}
 	if shed(false) == nil || shed(true) != nil {
-		t.Errorf("a gate: %v; in shadow: %v", shed(false), shed(true))
+		t.Errorf("an adaptive limit: %v; in shadow mode: %v", shed(false), shed(true))
 	}
 }
 

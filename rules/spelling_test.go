@@ -9,14 +9,14 @@ import (
 	. "github.com/sluiceproject/sluice/rules"
 )
 
-// spelt are values of overrides and tiers in spellings that are not those that requests count by, and a request that each
-// is about.
+// spelt are values of overrides and tiers in spellings that differ from the canonical one, each with a request that it
+// applies to.
 var spelt = []struct {
 	name, per, written string
 	path               string // of the rule
 	ignoreCase, lower  bool
 	request            func(*spellingRequest)
-	same               bool // it is the spelling that counts: no warning
+	same               bool // it is the canonical spelling: no warning
 }{
 	{name: "IPv4", per: "ip", written: "192.0.2.1", same: true, request: from("192.0.2.1")},
 	{name: "IPv4 prefix of one", per: "ip", written: "192.0.2.1/32", request: from("192.0.2.1")},
@@ -79,8 +79,8 @@ func spellingConfig(per, path string, ignoreCase, lower bool) Config {
 	}
 }
 
-// A value of overrides or tiers chooses the limits of every request that match would find by it, and a spelling that is
-// not the one that counts is warned of.
+// A value of overrides or tiers chooses the limits of every request that match would find by it. A spelling that is not
+// canonical causes a warning.
 func TestSpellingsOfOverridesAndTiers(t *testing.T) {
 	for _, tt := range spelt {
 		for _, place := range []string{"overrides", "tiers", "overrides of two"} {
@@ -95,7 +95,7 @@ func TestSpellingsOfOverridesAndTiers(t *testing.T) {
 				r.Overrides = []Override{{Key: []string{tt.written, "x"}, Limits: never}}
 			case "tiers":
 				if tt.per == "ip" || tt.path != "" {
-					continue // which tiers cannot choose by
+					continue // tiers do not support these
 				}
 				r.Per, r.Tiers = nil, &Tiers{By: Ref{Name: tt.per}, Limits: map[string][]Limit{tt.written: never}}
 			}
@@ -116,7 +116,7 @@ func TestSpellingsOfOverridesAndTiers(t *testing.T) {
 			}
 			warned := false
 			for _, w := range s.Warnings() {
-				warned = warned || strings.Contains(w.Msg, " counts as ")
+				warned = warned || strings.Contains(w.Msg, " is compared as ")
 			}
 			if warned == tt.same {
 				t.Errorf("%s, %s: warnings are %v", tt.name, place, s.Warnings())
@@ -125,7 +125,7 @@ func TestSpellingsOfOverridesAndTiers(t *testing.T) {
 	}
 }
 
-// withOther has a second attribute.
+// withOther adds a second attribute.
 type withOther struct{ *spellingRequest }
 
 func (r *withOther) Attribute(f *Field) (string, Presence) {
@@ -135,33 +135,33 @@ func (r *withOther) Attribute(f *Field) (string, Presence) {
 	return r.spellingRequest.Attribute(f)
 }
 
-// What overrides and tiers cannot mean is an error, and what no request has is warned of.
+// An invalid value of overrides and tiers is an error, and a value that no request has causes a warning.
 func TestSpellingsThatMeanNothing(t *testing.T) {
 	for _, tt := range []struct{ per, path, written, want string }{
-		{"ip", "", "10.0.0.0/8", "is not what the rules count by"},
-		{"ip", "", "2001:db8::/32", "is not what the rules count by"},
-		{"ip", "", "2001:db8::/96", "is not what the rules count by"},
-		{"ip", "", "::ffff:10.0.0.0/104", "is not what the rules count by"},
+		{"ip", "", "10.0.0.0/8", "is not the prefix of one client"},
+		{"ip", "", "2001:db8::/32", "is not the prefix of one client"},
+		{"ip", "", "2001:db8::/96", "is not the prefix of one client"},
+		{"ip", "", "::ffff:10.0.0.0/104", "is not the prefix of one client"},
 		{"ip", "", "mallory", "is not an address"},
-		{"path", "", "posts", "does not begin with a slash"},
+		{"path", "", "posts", "no leading slash"},
 		{"path", "", "/a%2fb", "escaped slash"},
-		{"path:id", "/users/{id}", "a/b", "is not a segment"},
-		{"path:id", "/users/{id}", "a.", "counts as \"a\""},
-		{"path:id", "/users/{id}", "100%", "is not a segment"},
+		{"path:id", "/users/{id}", "a/b", "cannot be a segment"},
+		{"path:id", "/users/{id}", "a.", "is compared as \"a\""},
+		{"path:id", "/users/{id}", "100%", "cannot be a segment"},
 		{"host", "", "*.example.com", "names a single host"},
 		{"host", "", "https://example.com", "is never matched: write a host"},
 		{"host", "", "", "is never matched: write a host"},
-		{"method", "", "GET /posts", "is never matched: a method has"},
-		{"method", "", "", "is never matched: a method has"},
-		{"basic_user", "", "ada:secret", "is never matched: a colon"},
+		{"method", "", "GET /posts", "is never matched: a method consists of"},
+		{"method", "", "", "is never matched: a method consists of"},
+		{"basic_user", "", "ada:secret", "is never matched: the user name of basic authentication ends at a colon"},
 		{"header:X-User", "", "a\nb", "is never matched: the value of a header has no control"},
-		{"header:Host", "", "API.example.com", "counts as \"api.example.com\""},
+		{"header:Host", "", "API.example.com", "is compared as \"api.example.com\""},
 		{"cookie:sess", "", "100%", "write %25"},
-		{"path", "", "/a;b", "it has a semicolon"},
-		{"path", "", "/a;", "it has a semicolon"},
+		{"path", "", "/a;b", "contains a semicolon"},
+		{"path", "", "/a;", "contains a semicolon"},
 		{"path", "", "/x/**", "names a single path"},
 		{"path", "", "/users/{id}", "names a single path"},
-		{"path:id", "/users/{id}", "a;b", "is not a segment"},
+		{"path:id", "/users/{id}", "a;b", "cannot be a segment"},
 		{"path:id", "/users/{id}", "a*", "names a single path"},
 		{"header:X-User", "", " ada", "is never matched"},
 		{"header:X-User", "", strings.Repeat("a", 8<<10+1), "is never matched"},
@@ -183,12 +183,12 @@ func TestSpellingsThatMeanNothing(t *testing.T) {
 	}
 	cfg := spellingConfig("ip", "", false, false)
 	cfg.Rules[0].Tiers = &Tiers{By: Ref{Name: "ip"}, Limits: map[string][]Limit{"192.0.2.1": {{DenyAll: true}}}}
-	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "tiers: by: ip chooses nothing") {
+	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "tiers: by: ip is not supported") {
 		t.Errorf("tiers by ip: %v", err)
 	}
 	cfg = spellingConfig("method", "", false, false)
 	cfg.Rules[0].Tiers = &Tiers{By: Ref{Name: "method"}, Limits: map[string][]Limit{"get": {{DenyAll: true}}, "GET": {{DenyAll: true}}}}
-	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "stands there twice") {
+	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "is listed twice") {
 		t.Errorf("two spellings of a tier: %v", err)
 	}
 	cfg = spellingConfig("method", "", false, false)
@@ -205,7 +205,7 @@ func TestSpellingsThatMeanNothing(t *testing.T) {
 	}
 }
 
-// A cookie's value in a match means what it means in a request, in any spelling.
+// A cookie's value in a match means the same as in a request, in any spelling.
 func TestCookiesInMatch(t *testing.T) {
 	for _, tt := range []struct {
 		condition Predicate
@@ -241,7 +241,7 @@ func TestCookiesInMatch(t *testing.T) {
 	}
 }
 
-// A value that is legal and that the rule's own match rules out is warned of, and others are not.
+// A valid value that the rule's own match excludes causes a warning; others do not.
 func TestValuesOutsideMatch(t *testing.T) {
 	yes := true
 	no := false
@@ -298,7 +298,7 @@ func TestValuesOutsideMatch(t *testing.T) {
 	}
 }
 
-// What no request has is warned of in conditions too.
+// A value that no request has causes a warning in conditions too.
 func TestValuesThatNoRequestHas(t *testing.T) {
 	for _, tt := range []struct{ ref, value, want string }{
 		{"method", "GET /", "match: method: \"GET /\" is never matched"},
@@ -335,7 +335,7 @@ func TestValuesThatNoRequestHas(t *testing.T) {
 	}
 }
 
-// Tiers and costs can be read from a named segment of the path, as keys can.
+// Tiers and costs can be read from a named segment of the path, like keys.
 func TestReferencesToSegments(t *testing.T) {
 	r := Rule{
 		Name: "r", Match: Match{Predicates: []Predicate{{Ref: Ref{Name: "path"}, Patterns: []string{"/{plan}/items/{n}", "/v1/{plan}/{n}"}}}},
@@ -348,7 +348,7 @@ func TestReferencesToSegments(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		path        string
-		limit, cost int64 // 0: refused
+		limit, cost int64 // 0: rejected
 		err         error
 	}{
 		{"/free/items/7", 100, 7, nil},
@@ -379,7 +379,7 @@ func TestReferencesToSegments(t *testing.T) {
 	}{
 		{"tiers without the segment", func(r *Rule) { r.Tiers.By.Name = "path:x" }, "tiers: the path /{plan}/items/{n} has no {x}"},
 		{"cost without the segment", func(r *Rule) { r.Cost.From.Name = "path:x" }, "cost: the path /{plan}/items/{n} has no {x}"},
-		{"tiers without a path", func(r *Rule) { r.Match = Match{} }, "tiers: path:plan needs a path with {plan} in it"},
+		{"tiers without a path", func(r *Rule) { r.Match = Match{} }, "tiers: path:plan needs a path with {plan}"},
 		{"cost by path", func(r *Rule) { r.Cost.From.Name = "path" }, "a path is not a number"},
 		{"cost by a default", func(r *Rule) { r.Cost.From.Name = "points" }, `the default of points is "many"`},
 	} {
@@ -395,7 +395,7 @@ func TestReferencesToSegments(t *testing.T) {
 	}
 }
 
-// A default counts as a request's value does.
+// A default is compared like a request's value.
 func TestSpellingsOfDefaults(t *testing.T) {
 	free := "FREE"
 	s, err := New(Config{

@@ -9,7 +9,7 @@ import (
 	. "github.com/sluiceproject/sluice/rules"
 )
 
-// Tiers whose limits are of another kind than the rule's do not go on with its counts, and Warnings says so.
+// Tiers whose limits are of another kind than the rule's do not share its buckets, which is a warning.
 func TestWarnsOfTiersOfOtherKinds(t *testing.T) {
 	counter := sluice.PerMinute(100).WithAlgorithm(sluice.SlidingWindowCounter)
 	parts := counter
@@ -33,7 +33,7 @@ func TestWarnsOfTiersOfOtherKinds(t *testing.T) {
 		}}})
 		got := false
 		for _, w := range s.Warnings() {
-			got = got || strings.Contains(w.Msg, `counts tier "pro" apart`)
+			got = got || strings.Contains(w.Msg, `counts tier "pro" separately`)
 		}
 		if got != tt.want {
 			t.Errorf("%s: warned %v, want %v: %v", name, got, tt.want, s.Warnings())
@@ -41,7 +41,7 @@ func TestWarnsOfTiersOfOtherKinds(t *testing.T) {
 	}
 }
 
-// A tier without names does not share the count of a limit that has one, and Warnings says so.
+// A tier without names does not share the bucket of a limit with a name, which is a warning.
 func TestWarnsOfTiersWithoutNames(t *testing.T) {
 	window := func(name string, n int64) Limit {
 		return Limit{Name: name, Limit: sluice.PerDay(n).WithAlgorithm(sluice.FixedWindow)}
@@ -62,7 +62,7 @@ func TestWarnsOfTiersWithoutNames(t *testing.T) {
 			Name: "r", Per: per("header:X-User"), Limits: tt.own,
 			Tiers: &Tiers{By: Ref{Name: "claim:plan"}, Limits: map[string][]Limit{"pro": tt.tier}},
 		}}})
-		got := strings.Contains(fmt.Sprint(s.Warnings()), `counts tier "pro" apart`)
+		got := strings.Contains(fmt.Sprint(s.Warnings()), `counts tier "pro" separately`)
 		if got != tt.want {
 			t.Errorf("%s: warned %v, want %v: %v", name, got, tt.want, s.Warnings())
 		}

@@ -12,7 +12,7 @@ import (
 	. "github.com/sluiceproject/sluice/rules"
 )
 
-// Whatever value a request has, an override for that value is found by the request and is not said to be impossible.
+// For any value of a request, an override for that value is found by the request and is not reported as impossible.
 func TestEveryValueOfARequestIsPossible(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	text := func(alphabet string) string {

@@ -15,7 +15,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/private"
 )
 
-// Warning is something about a configuration that is legal and probably not meant.
+// Warning is a valid but probably unintended part of a configuration.
 type Warning struct {
 	Pos  Position
 	Rule string
@@ -36,8 +36,8 @@ func (w *warner) warn(at Position, rule, format string, args ...any) {
 	w.all = append(w.all, Warning{at, rule, fmt.Sprintf(format, args...)})
 }
 
-// Warnings looks for rules that can never apply, never deny or never allow, and for other things that are legal and
-// probably not meant.
+// Warnings returns rules that can never apply, never deny or never allow, and other valid but probably unintended
+// parts.
 func (s *Set) Warnings() []Warning {
 	w := &warner{set: s, all: slices.Clone(s.spellings)}
 	for i := range s.items {
@@ -59,7 +59,7 @@ func (s *Set) Warnings() []Warning {
 	return w.all
 }
 
-// fileOrder numbers the files of the set in the order in which they were read, as far as its rules and domains show it.
+// fileOrder numbers the files of the set in the order in which they were read, as far as its rules and domains show.
 func (s *Set) fileOrder() map[string]int {
 	order := make(map[string]int)
 	add := func(at Position) {
@@ -72,7 +72,7 @@ func (s *Set) fileOrder() map[string]int {
 	}
 	for i := range s.cfg.Domains {
 		add(s.cfg.Domains[i].Pos)
-		for j := range s.cfg.Domains[i].Descriptors { // a merged domain is of several files
+		for j := range s.cfg.Domains[i].Descriptors { // a merged domain comes from several files
 			add(s.cfg.Domains[i].Descriptors[j].Pos)
 		}
 	}
@@ -99,7 +99,7 @@ func (w *warner) unreachable(it *item) {
 	r := it.rule
 	for i := range it.except {
 		if covers(it.except[i], it.predicates) {
-			w.warn(r.Except[i].Pos, r.Name, "is never reached: what it matches is excepted")
+			w.warn(r.Except[i].Pos, r.Name, "is never reached: except matches all of its requests")
 		}
 	}
 	for i := range w.set.items {
@@ -108,19 +108,19 @@ func (w *warner) unreachable(it *item) {
 			break
 		}
 		if covers(list.predicates, it.predicates) {
-			name := [...]string{"refused by the deny list", "let through by the allow list"}[list.kind]
-			w.warn(r.Pos, r.Name, "is never reached: all that it matches is %s %s", name, list.source.Pos.or(fmt.Sprintf("in entry %d", 1+entryIndex(w.set.items, i))))
+			name := [...]string{"deny", "allow"}[list.kind]
+			w.warn(r.Pos, r.Name, "is never reached: the %s list matches all of its requests, %s", name, list.source.Pos.or(fmt.Sprintf("in entry %d", 1+entryIndex(w.set.items, i))))
 		}
 	}
 }
 
-// entryIndex is the index of an item of a list among those of its list.
+// entryIndex returns the index of an item within its list.
 func entryIndex(items []item, i int) int {
 	return i - slices.IndexFunc(items, func(it item) bool { return it.kind == items[i].kind })
 }
 
-// covers tells that whatever fulfils the narrow conditions fulfils the wide ones too. It may say no where the answer is
-// yes, never the reverse.
+// covers reports whether every request that matches the narrow conditions also matches the wide ones. It may return
+// false if they do, never the reverse.
 func covers(wide, narrow []predicate) bool {
 	for i := range wide {
 		if !slices.ContainsFunc(narrow, func(n predicate) bool { return wide[i].covers(&n) }) {
@@ -150,7 +150,7 @@ func (p *predicate) covers(n *predicate) bool {
 	return p.addrs.Covers(n.addrs)
 }
 
-// limits warns of limits that do not do what they say.
+// limits warns of limits that never allow, or are inexact.
 func (w *warner) limits(it *item) {
 	r := it.rule
 	each := func(what string, list []Limit) {
@@ -161,13 +161,13 @@ func (w *warner) limits(it *item) {
 			}
 			capacity := cmp.Or(l.Limit.Burst, l.Limit.Count) + l.Limit.SoftExcess
 			switch cost := &r.Cost; {
-			case l.Limit.Algorithm == sluice.Concurrency: // a request is one in flight, whatever it costs
+			case l.Limit.Algorithm == sluice.Concurrency: // one request takes one permit, regardless of its cost
 			case cost.Default > capacity && cost.From != nil:
-				w.warn(l.Pos, r.Name, "never allows requests without %s%s: they cost %d (cost: default) and %d can be spent at once", cost.From.Name, what, cost.Default, capacity)
+				w.warn(l.Pos, r.Name, "never allows requests without %s%s: they cost %d (cost: default), more than the maximum of %d at once", cost.From.Name, what, cost.Default, capacity)
 			case cost.Default > capacity:
-				w.warn(l.Pos, r.Name, "never allows anything%s: a request costs %d and %d can be spent at once", what, cost.Default, capacity)
+				w.warn(l.Pos, r.Name, "never allows a request%s: each costs %d, more than the maximum of %d at once", what, cost.Default, capacity)
 			case cost.From != nil && cost.Max > capacity:
-				w.warn(l.Pos, r.Name, "a request may cost up to %d (cost: max) and only %d can be spent at once%s: dearer ones are never allowed", cost.Max, capacity, what)
+				w.warn(l.Pos, r.Name, "a request may cost up to %d (cost: max), but requests above %d are never allowed%s", cost.Max, capacity, what)
 			}
 			if l.Limit.Algorithm == sluice.Concurrency {
 				w.concurrency(r, l, what)
@@ -178,7 +178,7 @@ func (w *warner) limits(it *item) {
 				w.warn(l.Pos, r.Name, "%s", l.Warning)
 			}
 			if l.Limit.Algorithm == sluice.SlidingWindowCounter && l.Limit.Count < 10 && l.Limit.SubWindows < 2 {
-				w.warn(l.Pos, r.Name, "sliding_window_counter rounds its estimate to whole requests, which is much for a limit of %d: sliding_window_log is exact and as cheap here", l.Limit.Count)
+				w.warn(l.Pos, r.Name, "sliding_window_counter rounds its estimate to whole requests, a large error for a limit of %d: use sliding_window_log, which is exact and costs the same here", l.Limit.Count)
 			}
 		}
 	}
@@ -194,8 +194,8 @@ func (w *warner) limits(it *item) {
 	}
 }
 
-// otherKinds warns of a tier that does not go on with the rule's counts: its limits are of another kind than those of the
-// same name, or have other names. A limit of the tier that has a name of its own is meant to.
+// otherKinds warns of a tier that does not share the rule's buckets: its limits are of another kind than those with the
+// same name, or have other names. A limit of the tier with its own name is intended.
 func (w *warner) otherKinds(r *Rule, tier string, list []Limit) {
 	for i := range list {
 		name := r.limitName(list, i)
@@ -208,20 +208,20 @@ func (w *warner) otherKinds(r *Rule, tier string, list []Limit) {
 		switch l := &list[i]; {
 		case l.Unlimited || l.DenyAll || l.Limit.Algorithm == sluice.Concurrency:
 		case own < 0 && l.Name == "" && i < len(r.Limits):
-			w.warn(l.Pos, r.Name, "counts tier %q apart: its limit is called %s and the rule's own %s: "+
-				"add name: %s to the tier's limit, or a key that changes its tier starts with nothing spent",
+			w.warn(l.Pos, r.Name, "counts tier %q separately: its limit has the name %s and the rule's limit %s: "+
+				"add name: %s to the tier's limit, or a key that changes its tier starts with an empty bucket",
 				tier, name, r.limitName(r.Limits, i), r.Limits[i].Name)
 			return
 		case own < 0 || r.Limits[own].Limit.Algorithm == sluice.Concurrency:
 		case kindOf(&l.Limit) != kindOf(&r.Limits[own].Limit):
-			w.warn(l.Pos, r.Name, "counts tier %q apart, by another algorithm, refill or sub_windows than the rule's own limit: "+
-				"a key that changes its tier starts with nothing spent", tier)
+			w.warn(l.Pos, r.Name, "counts tier %q separately, because its algorithm, refill or sub_windows differ from the rule's limit: "+
+				"a key that changes its tier starts with an empty bucket", tier)
 			return
 		}
 	}
 }
 
-// kindOf names limits that read each other's counts.
+// kindOf returns a text that is equal for limits that can read each other's state.
 func kindOf(l *sluice.Limit) string {
 	built, err := l.Build()
 	if err != nil {
@@ -230,16 +230,16 @@ func kindOf(l *sluice.Limit) string {
 	return private.CounterKind(built)
 }
 
-// concurrency warns of limits on what is in flight that forget it too soon.
+// concurrency warns of a permit TTL that is too short.
 func (w *warner) concurrency(r *Rule, l *Limit, what string) {
 	if l.Limit.Window < time.Second {
-		w.warn(l.Pos, r.Name, "lease: a pause of %v%s frees what is still in flight: use 10s or more", l.Limit.Window, what)
+		w.warn(l.Pos, r.Name, "permit_ttl: permits expire after a pause of %v%s, while requests are still in flight: use 10s or more", l.Limit.Window, what)
 	}
 }
 
-// tooShort warns of a limit that is over long before others have heard of what was spent.
+// tooShort warns of a limit that can be used up long before other instances see the usage.
 func (w *warner) tooShort(r *Rule, l *Limit, what string) {
-	const fine = 20 // times the staleness: twice the limit may then be offered for a tenth too much
+	const fine = 20 // times the staleness: with twice the limit offered, admitted ≤ 110 %
 	staleness := sluice.MaxStaleness(sluice.DefaultStoreTimeout)
 	capacity := float64(cmp.Or(l.Limit.Burst, l.Limit.Count))
 	spent := capacity / l.Limit.Rate() // seconds, at the limit's own rate
@@ -250,19 +250,19 @@ func (w *warner) tooShort(r *Rule, l *Limit, what string) {
 	if private.SupportsLease(&l.Limit) {
 		instead = "lease or exact"
 	}
-	w.warn(l.Pos, r.Name, "accuracy: eventual is coarse for %v%s: while twice as much is offered it may be exceeded by %.0f%%, because what was spent is known everywhere only after %v. Use %s, or a limit that lasts %v or longer",
+	w.warn(l.Pos, r.Name, "accuracy: eventual is inexact for %v%s: at twice the rate it may be exceeded by %.0f%%, because instances see each other's usage only after %v: use %s, or a limit that lasts %v or longer",
 		l.Limit, what, 200*staleness.Seconds()/spent, staleness, instead, fine*staleness)
 }
 
 func (w *warner) options(r *Rule) {
 	for _, ref := range r.Per {
 		if ref.Name == "path" {
-			w.warn(ref.Pos, r.Name, "per: path gives every path a count of its own, also paths that do not exist: count by a {name} of the path instead, as per: [path:id]")
+			w.warn(ref.Pos, r.Name, "per: path gives every path its own bucket, also paths that do not exist: use a {name} of the path instead, as in per: [path:id]")
 		}
 	}
 }
 
-// shadowedLimits warns of rules that can never deny because another denies first.
+// shadowedLimits warns of rules that can never deny because another rule denies first.
 func (w *warner) shadowedLimits() {
 	groups := make(map[string][]*item)
 	for i := range w.set.items {
@@ -277,7 +277,7 @@ func (w *warner) shadowedLimits() {
 			groups[k] = append(groups[k], it)
 		}
 	}
-	const most = 300 // rules that are compared with each other
+	const most = 300 // maximum number of rules that are compared with each other
 	for _, key := range slices.Sorted(maps.Keys(groups)) {
 		group := groups[key]
 		if len(group) > most {
@@ -287,9 +287,9 @@ func (w *warner) shadowedLimits() {
 	}
 }
 
-// idle warns of the rules of a group that another makes idle. It names one that can itself deny.
+// idle warns of the rules of a group that another rule makes ineffective. It names a rule that can itself deny.
 func (w *warner) idle(group []*item) {
-	// Of rules of which each denies what the other denies, the first denies.
+	// Of rules that deny the same requests, the first denies.
 	makesIdle := func(i, j int) bool {
 		return i != j && shadows(group[i], group[j]) && (i < j || !shadows(group[j], group[i]))
 	}
@@ -317,19 +317,19 @@ func (w *warner) idle(group []*item) {
 	}
 }
 
-// shadows reports whether the rule a denies whatever b would deny, also when the store is unavailable.
+// shadows reports whether rule a denies every request that b would deny, also while the store is unavailable.
 func shadows(a, b *item) bool {
 	return stricter(a, b) && covers(a.predicates, b.predicates) && (a.rule.OnFailure == b.rule.OnFailure || b.rule.OnFailure == sluice.FailOpen) && a.rule.Accuracy == b.rule.Accuracy
 }
 
-// simple tells that a rule's one limit is all there is to it.
+// simple reports whether a rule consists of one limit without other settings.
 func (w *warner) simple(r *Rule) bool {
 	return len(r.Limits) == 1 && r.Tiers == nil && len(r.Overrides) == 0 && len(r.Except) == 0 && !r.Shadow && r.EnforceBasisPoints == 0 &&
 		r.Cost == (Cost{Pos: r.Cost.Pos, Default: r.Cost.Default}) && r.OnLimit == OnLimitDeny && !r.ChargeDenied && len(r.ChargeStatus) == 0 && r.ActualCost == nil &&
 		r.OnMissing == MissingShare
 }
 
-// stricter tells that whatever a allows, b allows too.
+// stricter reports whether b allows every request that a allows.
 func stricter(a, b *item) bool {
 	x, y := a.limits.limits, b.limits.limits
 	if len(x) != 1 || len(y) != 1 || a.rule.Cost.Default < b.rule.Cost.Default {
@@ -345,13 +345,13 @@ func stricter(a, b *item) bool {
 	return l.Window == m.Window && l.Calendar == m.Calendar && l.Zone == m.Zone && l.Count <= m.Count
 }
 
-// product is a·b as far as a float can tell, which is enough to compare rates: exact while it fits.
+// product returns a·b as a float, which is enough to compare rates: exact while it fits.
 func product(a, b int64) float64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	return float64(hi)*(1<<64) + float64(lo)
 }
 
-// addresses warns of counting by address behind a proxy that nobody mentioned.
+// addresses warns of counting per address without a client_ip section.
 func (w *warner) addresses() {
 	ip := &w.set.cfg.ClientIP
 	if ip.Pos != (Position{}) || len(ip.TrustedProxies) > 0 || ip.ProxyHops > 0 {
@@ -361,8 +361,8 @@ func (w *warner) addresses() {
 		it := &w.set.items[i]
 		for j := range it.per {
 			if p := &it.per[j]; p.attr >= 0 && w.set.attrs[p.attr].ip {
-				w.warn(it.rule.Per[j].Pos, it.rule.Name, "counts by the address of the connection: behind a proxy or load balancer that is one address for everybody. "+
-					"Name your proxies with client_ip: {trusted_proxies: [10.0.0.0/8]}, or say that there are none with client_ip: {trusted_proxies: []}")
+				w.warn(it.rule.Per[j].Pos, it.rule.Name, "counts per address of the connection: behind a proxy or load balancer, all clients share one address: "+
+					"list your proxies in client_ip: {trusted_proxies: [10.0.0.0/8]}, or write client_ip: {trusted_proxies: []} if there are none")
 				return
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	. "github.com/sluiceproject/sluice/rules"
 )
 
-// Of rules of which each denies what the others deny, all but the first are reported, each with the place of the first; of
-// a strict and a loose rule the loose one is, wherever it stands.
+// Of rules that deny the same requests, all but the first are reported, each with the position of the first; of a
+// strict and a loose rule, the loose one is reported, wherever it is.
 func TestRulesThatNeverDeny(t *testing.T) {
 	rule := func(name string, line int, rate string) Rule {
 		return Rule{
@@ -35,7 +35,7 @@ func TestRulesThatNeverDeny(t *testing.T) {
 	}{
 		"two":                      {[]Rule{rule("a", 1, "10/s"), rule("b", 2, "10/s")}, []string{never(2, "b", "a", 1)}},
 		"three":                    {[]Rule{rule("a", 1, "10/s"), rule("b", 2, "10/s"), rule("c", 3, "10/s")}, []string{never(2, "b", "a", 1), never(3, "c", "a", 1)}},
-		"but for name and text":    {[]Rule{rule("a", 1, "10/s"), same}, []string{never(2, "same", "a", 1)}},
+		"except name and text":     {[]Rule{rule("a", 1, "10/s"), same}, []string{never(2, "same", "a", 1)}},
 		"in another spelling":      {[]Rule{rule("a", 1, "10/s"), spelt}, []string{never(2, "spelt", "a", 1)}},
 		"the looser is later":      {[]Rule{rule("a", 1, "10/s"), rule("b", 2, "20/s")}, []string{never(2, "b", "a", 1)}},
 		"the looser is earlier":    {[]Rule{rule("a", 1, "20/s"), rule("b", 2, "10/s")}, []string{never(1, "a", "b", 2)}},
@@ -54,7 +54,7 @@ func TestRulesThatNeverDeny(t *testing.T) {
 	}
 }
 
-// Warnings come in the order of the files and the lines in them, every time.
+// Warnings are in the order of the files and their lines, every time.
 func TestWarningOrder(t *testing.T) {
 	var cfg Config
 	for _, file := range []string{"b.yaml", "a.yaml"} {

@@ -23,18 +23,18 @@ func TestWarnings(t *testing.T) {
 		{"allow list covers the rule", Config{
 			AllowList: []Match{match(is("path", "/a/**"))},
 			Rules:     []Rule{{Name: "r", Match: match(is("path", "/a/b"), is("method", "GET")), Limits: limit("1/s")}},
-		}, "is never reached: all that it matches is let through by the allow list"},
+		}, "is never reached: the allow list matches all of its requests"},
 		{"deny list covers the rule", Config{
 			DenyList: []Match{match(is("ip", "10.0.0.0/8"))},
 			Rules:    []Rule{{Name: "r", Match: match(is("ip", "10.1.0.0/16")), Limits: limit("1/s")}},
-		}, "is never reached: all that it matches is refused by the deny list"},
+		}, "is never reached: the deny list matches all of its requests"},
 		{"allow list covers a part only", Config{
 			AllowList: []Match{match(is("path", "/a/b"))},
 			Rules:     []Rule{{Name: "r", Match: match(is("path", "/a/*")), Limits: limit("1/s")}},
 		}, ""},
 		{"except covers match", Config{Rules: []Rule{{
 			Name: "r", Match: match(is("method", "GET")), Except: []Match{match(is("method", "GET", "HEAD"))}, Limits: limit("1/s"),
-		}}}, "what it matches is excepted"},
+		}}}, "except matches all of its requests"},
 		{"a stricter rule denies first", Config{Rules: []Rule{
 			{Name: "loose", Pos: at(1), Match: match(is("path", "/a")), Per: per("attr:u"), Limits: limit("10/s")},
 			{Name: "strict", Pos: at(5), Match: match(is("path", "/**")), Per: per("attr:u"), Limits: limit("5/s")},
@@ -61,23 +61,23 @@ func TestWarnings(t *testing.T) {
 		}}, ""},
 		{"cost of requests without a number", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Cost: Cost{From: &from, Default: 6, Max: 5}}}}, "never allows requests without "},
 		{"a prefix without slash", Config{Rules: []Rule{{Name: "r", Match: Match{Predicates: []Predicate{{Ref: Ref{Name: "path"}, Prefixes: []string{"/a/", "a/"}}}}, Limits: limit("1/s")}}}, `the prefix "a/" is never matched: a path begins with a slash`},
-		{"a suffix with a slash", Config{Rules: []Rule{{Name: "r", Match: Match{Predicates: []Predicate{{Ref: Ref{Name: "path"}, Suffixes: []string{"/a", "a/"}}}}, Limits: limit("1/s")}}}, `the suffix "a/" is never matched: a path counts without a slash at its end`},
+		{"a suffix with a slash", Config{Rules: []Rule{{Name: "r", Match: Match{Predicates: []Predicate{{Ref: Ref{Name: "path"}, Suffixes: []string{"/a", "a/"}}}}, Limits: limit("1/s")}}}, `the suffix "a/" is never matched: paths are compared without a trailing slash`},
 		{"a header's suffix with a space", Config{Rules: []Rule{{Name: "r", Match: Match{Predicates: []Predicate{{Ref: Ref{Name: "header:X-A"}, Suffixes: []string{" b", "b "}}}}, Limits: limit("1/s")}}}, `the suffix "b " is never matched: the value of a header has no spaces around it`},
 		{"a header's prefix with a space", Config{Rules: []Rule{{Name: "r", Match: Match{Predicates: []Predicate{{Ref: Ref{Name: "header:X-A"}, Prefixes: []string{" b", "b "}}}}, Limits: limit("1/s")}}}, `the prefix " b" is never matched: the value of a header has no spaces around it`},
 		{"by address, no word of proxies", Config{Rules: []Rule{{Name: "r", Per: per("ip"), Limits: limit("1/s")}}}, "behind a proxy"},
 		{"by address, proxies known", Config{ClientIP: known, Rules: []Rule{{Name: "r", Per: per("ip"), Limits: limit("1/s")}}}, ""},
-		{"cost above the limit", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Cost: Cost{Default: 6}}}}, "never allows anything: a request costs 6 and 5"},
+		{"cost above the limit", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Cost: Cost{Default: 6}}}}, "never allows a request: each costs 6, more than the maximum of 5"},
 		{"cost that may be above", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Cost: Cost{From: &from, Max: 9}}}}, "may cost up to 9"},
 		{"a burst makes room for it", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(5).WithBurst(10)}}, Cost: Cost{Default: 6}}}}, ""},
 		{"rounding", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(3).WithAlgorithm(sluice.SlidingWindowCounter)}}}}}, "rounds its estimate"},
 		{"a note of the reader", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(3), Warning: "20% of 7 is 1.4, taken for 1"}}}}}, "taken for 1"},
 		{"eventual", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Accuracy: sluice.AccuracyEventual}}}, ""},
-		{"eventual and short", Config{Rules: []Rule{{Name: "r", Limits: limit("1000/s"), Accuracy: sluice.AccuracyEventual}}}, "may be exceeded by 50%, because what was spent is known everywhere only after 250ms. Use lease or exact, or a limit that lasts 5s"},
+		{"eventual and short", Config{Rules: []Rule{{Name: "r", Limits: limit("1000/s"), Accuracy: sluice.AccuracyEventual}}}, "may be exceeded by 50%, because instances see each other's usage only after 250ms: use lease or exact, or a limit that lasts 5s"},
 		{"eventual, sliding and short", Config{Rules: []Rule{{
 			Name: "r", Limits: []Limit{{Limit: sluice.Per(1000, 4*time.Second).WithAlgorithm(sluice.SlidingWindowCounter)}}, Accuracy: sluice.AccuracyEventual,
-		}}}, "may be exceeded by 12%, because what was spent is known everywhere only after 250ms. Use exact, or"},
+		}}}, "may be exceeded by 12%, because instances see each other's usage only after 250ms: use exact, or"},
 		{"eventual with a large burst", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerSecond(10).WithBurst(50)}}, Accuracy: sluice.AccuracyEventual}}}, ""},
-		{"per path", Config{Rules: []Rule{{Name: "r", Per: per("path"), Limits: limit("5/min")}}}, "every path a count of its own"},
+		{"per path", Config{Rules: []Rule{{Name: "r", Per: per("path"), Limits: limit("5/min")}}}, "every path its own bucket"},
 		{"unused attribute", Config{Attributes: []Attribute{{Name: "a", Sources: per("header:A")}}}, `"a" is declared and never used`},
 	} {
 		t.Run(test.name, func(t *testing.T) {

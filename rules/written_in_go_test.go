@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// inGo is a sound configuration in which every field of an enum type is reached.
+// inGo returns a valid configuration in which every field of an enum type is reached.
 func inGo() rules.Config {
 	limits := func() []rules.Limit { return []rules.Limit{{Limit: sluice.PerHour(5)}} }
 	return rules.Config{
@@ -52,8 +52,8 @@ func enums(v reflect.Value, path string, found func(path string, field reflect.V
 	}
 }
 
-// A constant that does not exist is an error that names the rule and the field. It could only be taken for another one: a
-// request that the rule rejects, say, would be let pass.
+// A constant that does not exist is an error that names the rule and the field. Otherwise it would be read as another
+// one: a request that the rule rejects, for example, would be allowed.
 func TestUnknownConstants(t *testing.T) {
 	if _, err := rules.New(inGo()); err != nil {
 		t.Fatal(err)
@@ -92,21 +92,21 @@ func TestUnknownConstants(t *testing.T) {
 	}
 }
 
-// What is said about a configuration that was not read from a file names a place too: a rule, or the number of an entry.
+// Errors and warnings about a configuration that was not read from a file name a rule, or the number of an entry.
 func TestPlacesInGo(t *testing.T) {
 	limit := []rules.Limit{{Limit: sluice.PerHour(5)}}
 	get := rules.Match{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "method"}, Values: []string{"GET"}}}}
 	attribute := rules.Attribute{Name: "user", Sources: []rules.Ref{{Name: "header:X-User"}}}
 	for want, cfg := range map[string]rules.Config{
-		`rule "a": a rule of this name is there already`:                 {Rules: []rules.Rule{{Name: "a", Limits: limit}, {Name: "a", Limits: limit}}},
+		`rule "a": a rule with this name is already there`:               {Rules: []rules.Rule{{Name: "a", Limits: limit}, {Name: "a", Limits: limit}}},
 		`entry 2 of rules: the rule has no name`:                         {Rules: []rules.Rule{{Name: "a", Limits: limit}, {Limits: limit}}},
 		`attribute "user" is declared twice, first above:`:               {Attributes: []rules.Attribute{attribute, attribute}},
-		`shed: an entry named "api" is there already`:                    {AdaptiveLimits: []rules.AdaptiveLimit{{Name: "api"}, {Name: "api"}}},
-		`entry 2 of shed: shed: the entry has no name`:                   {AdaptiveLimits: []rules.AdaptiveLimit{{Name: "api"}, {}}},
+		`load_shedding: an entry named "api" is already there`:           {AdaptiveLimits: []rules.AdaptiveLimit{{Name: "api"}, {Name: "api"}}},
+		`entry 2 of load_shedding: load_shedding: the entry has no name`: {AdaptiveLimits: []rules.AdaptiveLimit{{Name: "api"}, {}}},
 		`entry 2 of deny: deny: an entry without conditions`:             {DenyList: []rules.Match{get, {}}},
 		`entry 1 of allow: allow: an entry without conditions`:           {AllowList: []rules.Match{{}}},
 		`entry 1 of priorities: priorities: an entry without conditions`: {Priorities: []rules.PriorityRule{{}}},
-		`the rule of Config.Rules is named "auth/user" too`: {
+		`the rule of Config.Rules also has the name "auth/user"`: {
 			Rules:   []rules.Rule{{Name: "auth/user", Limits: limit}},
 			Domains: []rules.Domain{{Name: "auth", Descriptors: []rules.DescriptorRule{{Key: "user", Limits: limit}}}},
 		},
@@ -117,10 +117,10 @@ func TestPlacesInGo(t *testing.T) {
 		}
 	}
 	for want, cfg := range map[string]rules.Config{
-		`refused by the deny list in entry 1`:                                                        {DenyList: []rules.Match{get}, Rules: []rules.Rule{{Name: "a", Match: get, Limits: limit}}},
-		`let through by the allow list in entry 2`:                                                   {AllowList: []rules.Match{{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "method"}, Values: []string{"POST"}}}}, get}, Rules: []rules.Rule{{Name: "a", Match: get, Limits: limit}}},
-		`can never deny: rule "a" of this set has the same keys`:                                     {Rules: []rules.Rule{{Name: "a", Limits: limit}, {Name: "b", Limits: []rules.Limit{{Limit: sluice.PerHour(9)}}}}},
-		`shed: b is never reached: all that it matches is matched before by the entry with number 1`: {AdaptiveLimits: []rules.AdaptiveLimit{{Name: "a"}, {Name: "b"}}},
+		`the deny list matches all of its requests, in entry 1`:                                            {DenyList: []rules.Match{get}, Rules: []rules.Rule{{Name: "a", Match: get, Limits: limit}}},
+		`the allow list matches all of its requests, in entry 2`:                                           {AllowList: []rules.Match{{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "method"}, Values: []string{"POST"}}}}, get}, Rules: []rules.Rule{{Name: "a", Match: get, Limits: limit}}},
+		`can never deny: rule "a" of this set has the same keys`:                                           {Rules: []rules.Rule{{Name: "a", Limits: limit}, {Name: "b", Limits: []rules.Limit{{Limit: sluice.PerHour(9)}}}}},
+		`load_shedding: b is never reached: the entry with number 1 before it matches all of its requests`: {AdaptiveLimits: []rules.AdaptiveLimit{{Name: "a"}, {Name: "b"}}},
 	} {
 		set, err := rules.New(cfg)
 		if err != nil {

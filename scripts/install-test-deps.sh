@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs the Debian packages that the tests need and this machine lacks.
-# Says nothing, and does not touch apt, when everything is there. Without root
-# or apt-get it names what is missing; that is an error only when CI=true.
+# Installs missing Debian packages that the tests need.
+# Prints nothing, and does not run apt, if nothing is missing. Without root
+# or apt-get it prints the missing packages; that is an error only with CI=true.
 set -eu
 
 missing=''
@@ -30,16 +30,18 @@ have nginx || need nginx
 have chromium || need chromium
 have haproxy || need haproxy
 have systemd-analyze || need systemd
+have ip || need iproute2
+have unshare || need util-linux
 has_c_headers || need libc6-dev
 
-# What is there only while this runs.
+# Temporary files, removed at exit.
 made=''
 trap 'rm -f $made' EXIT
 
 can_install() { [ "$(id -u)" -eq 0 ] && have apt-get; }
 
-# The tests start servers themselves. Those of the packages would take ports, and where port 80 is taken an
-# installation that starts nginx fails.
+# The tests start servers themselves. Servers started by the packages would use ports, and if port 80 is in use, installing
+# nginx fails because it starts it.
 quiet_install() {
   policy=/usr/sbin/policy-rc.d
   if [ ! -e "$policy" ]; then
@@ -50,9 +52,8 @@ quiet_install() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
 }
 
-# Valkey is younger than some releases of Debian, which have it in their
-# backports, on the mirror that this machine uses. Where it cannot be had the
-# tests on it are skipped.
+# Some releases of Debian have Valkey only in their backports, on the mirror that
+# apt uses. If it is not available, its tests are skipped.
 install_valkey() {
   apt-get update -qq
   if apt-cache show valkey-server >/dev/null 2>&1; then
@@ -69,14 +70,14 @@ install_valkey() {
 }
 
 if ! have valkey-server && can_install; then
-  echo "installing what the tests need: valkey-server" >&2
-  install_valkey >&2 || echo "there is no Valkey to be had here: the tests on it are skipped" >&2
+  echo "installing packages for the tests: valkey-server" >&2
+  install_valkey >&2 || echo "Valkey is not available: its tests are skipped" >&2
 fi
 
 [ -n "$missing" ] || exit 0
 
 if can_install; then
-  echo "installing what the tests need:$missing" >&2
+  echo "installing packages for the tests:$missing" >&2
   apt-get update -qq
   # shellcheck disable=SC2086 # a list of package names
   quiet_install $missing

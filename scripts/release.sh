@@ -1,7 +1,6 @@
 #!/bin/sh
-# release.sh VERSION NEXT: commits and tags what has to be pushed to release VERSION, and has the modules require NEXT of
-# each other from then on. It pushes nothing, but to a repository in a temporary folder, from which it installs the program
-# as users will.
+# release.sh VERSION NEXT: commits and tags release VERSION, and then makes the modules require NEXT of each other. It pushes only
+# to a repository in a temporary folder, from which it installs the program as users will.
 set -eu
 cd "$(dirname "$0")/.."
 version=$1
@@ -9,7 +8,7 @@ next=$2
 go=${GO:-go}
 ours=github.com/sluiceproject/sluice
 if [ -n "$(git status --porcelain)" ]; then
-  echo "there are changes that are not committed" >&2
+  echo "there are uncommitted changes" >&2
   exit 1
 fi
 
@@ -26,7 +25,7 @@ publish() {
   git push -q "$tmp/published" HEAD:refs/heads/main "$@"
 }
 
-# ask VERSION FOLDER…: has modules require this version of ours.
+# ask VERSION FOLDER…: makes modules require this version of the other modules.
 ask() {
   wanted=$1
   shift
@@ -37,7 +36,7 @@ ask() {
   done
 }
 
-# release FOLDER…: publishes modules that require only what is published.
+# release FOLDER…: publishes modules whose requirements are published.
 release() {
   ask "$version" "$@"
   for m; do (cd "$m" && GOWORK=off "$go" mod tidy); done

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Tidies every go.mod. With -diff it changes nothing, prints what it would change, and fails if there is anything.
+# Tidies every go.mod. With -diff it changes nothing, prints the changes, and fails if there are any.
 #
-# Modules of the workspace require each other at versions that need not be published yet, and go mod tidy knows no
-# workspace: it works on a copy of go.mod in which the others are replaced by their folders.
+# Modules of the workspace may require unpublished versions of each other, and go mod tidy ignores the workspace. So it runs on a
+# copy of go.mod in which the other modules are replaced by their folders.
 set -eu
 cd "$(dirname "$0")/.."
 export GOWORK=off
@@ -11,7 +11,7 @@ ours=github.com/sluiceproject/sluice
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-workspace=$(sed -n 's|^[[:space:]]*\./||p' go.work) # but for the root
+workspace=$(sed -n 's|^[[:space:]]*\./||p' go.work) # except the root
 replace="-replace=$ours=$PWD"
 drop="-dropreplace=$ours"
 for m in $workspace; do
@@ -35,7 +35,7 @@ for m in . $workspace; do
   done
 done
 
-# The others replace what they need themselves.
+# The other modules have replace directives themselves.
 for mod in $(find . -mindepth 2 -name go.mod -not -path '*/.*' -not -path '*/testdata/*'); do
   m=${mod#./}
   m=${m%/go.mod}

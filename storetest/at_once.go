@@ -9,8 +9,9 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// TwoAtOnce is the worked example of two stores that share one server: at 3 both count, and the counter is 5 afterwards;
-// at 9 of 10 one is admitted, and 10 are recorded.
+// TwoAtOnce checks two stores that share one server for lost updates, with the limit 10. If both take 1 concurrently at
+// a usage of 3, both are allowed and the usage is 5 afterwards. If both take 1 at a usage of 9, one is allowed and the
+// usage is 10.
 func TwoAtOnce(t *testing.T, stores [2]sluice.Store) {
 	limit := sluice.Per(10, 30*24*time.Hour).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest)
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: limit}))
@@ -36,7 +37,7 @@ func TwoAtOnce(t *testing.T, stores [2]sluice.Store) {
 			peek := take
 			peek.Cost = 0
 			if after := 10 - ask(stores[0], peek).Remaining; granted[0]+granted[1] != c.granted || after != c.after {
-				t.Fatalf("%d are admitted at once and %d recorded, want %d and %d", granted[0]+granted[1], after, c.granted, c.after)
+				t.Fatalf("two concurrent takes: admitted %d and usage %d, want %d and %d", granted[0]+granted[1], after, c.granted, c.after)
 			}
 		}
 	}

@@ -9,14 +9,14 @@ import (
 
 func holds(t *sluice.Take) bool { return t.EffectiveLimit().Algorithm == sluice.Concurrency }
 
-// keepingSlots looks up releases by a name that is a microsecond off.
+// keepingSlots looks up releases by a receipt that is one microsecond off.
 func keepingSlots(t *sluice.Take) {
 	if holds(t) && t.Cost < 0 {
 		t.Receipt--
 	}
 }
 
-// freeingAny counts what is in flight and does not know whose it is.
+// freeingAny counts permits without their receipts.
 func freeingAny(h *hooked) {
 	h.apply = func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 		for i := range takes {
@@ -34,7 +34,7 @@ func freeingAny(h *hooked) {
 	}
 }
 
-// renewingInWords says that a slot is renewed, and leaves it as it is.
+// renewingInWords reports that a permit is renewed, and does not renew it.
 func renewingInWords(h *hooked) {
 	h.apply = func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 		for i := range takes {

@@ -11,16 +11,16 @@ import (
 	"github.com/sluiceproject/sluice/internal/storekit"
 )
 
-// broken is a store with one thing wrong with it.
+// broken is a store with one known defect.
 type broken struct {
 	name string
-	// open breaks a reference store on this clock.
+	// open returns a reference store with the defect, on this clock.
 	open func(clock *Clock) sluice.Store
-	// caught are the checks that must notice.
+	// caught lists the checks that must fail.
 	caught string
 }
 
-// hooked is a reference store whose calls are tampered with on the way in and out.
+// hooked is a reference store whose calls and decisions are modified by hooks.
 type hooked struct {
 	*Reference
 	ask    func(t *sluice.Take)
@@ -88,7 +88,7 @@ func (h *hooked) Len() int {
 	return h.Reference.Len()
 }
 
-// tampered returns a store that hook has changed.
+// tampered returns a store that hook has modified.
 func tampered(hook func(h *hooked)) func(clock *Clock) sluice.Store {
 	return func(clock *Clock) sluice.Store {
 		h := &hooked{Reference: NewReference(clock)}
@@ -97,17 +97,17 @@ func tampered(hook func(h *hooked)) func(clock *Clock) sluice.Store {
 	}
 }
 
-// asking returns a store that changes what it is asked.
+// asking returns a store that modifies its takes.
 func asking(ask func(t *sluice.Take)) func(clock *Clock) sluice.Store {
 	return tampered(func(h *hooked) { h.ask = ask })
 }
 
-// answering returns a store that changes what it answers.
+// answering returns a store that modifies its decisions.
 func answering(answer func(t *sluice.Take, d *sluice.Decision)) func(clock *Clock) sluice.Store {
 	return tampered(func(h *hooked) { h.answer = answer })
 }
 
-// onClock returns a sound store on a clock that is read wrongly.
+// onClock returns a correct store on a clock that is read wrongly.
 func onClock(read func(real time.Time) time.Time) func(clock *Clock) sluice.Store {
 	return func(clock *Clock) sluice.Store {
 		own := NewClock()
@@ -123,16 +123,16 @@ func onClock(read func(real time.Time) time.Time) func(clock *Clock) sluice.Stor
 	}
 }
 
-// remaking asks under a rule that is like the take's but for one thing.
+// remaking replaces the rule of a take by a copy with one difference.
 func remaking(change func(r *sluice.Rule)) func(t *sluice.Take) {
-	var remade sync.Map // of rules by the rule they were made from
+	var remade sync.Map // modified rules by original rule
 	return func(t *sluice.Take) {
 		made, ok := remade.Load(t.Rule)
 		if !ok {
 			changed := *t.Rule
 			change(&changed)
 			rule, err := sluice.NewRule(changed)
-			if err != nil { // a limit that cannot be changed so
+			if err != nil { // the limit cannot be changed in this way
 				rule = t.Rule
 			}
 			made, _ = remade.LoadOrStore(t.Rule, rule)
@@ -157,7 +157,7 @@ func overAdmitting(clock *Clock) sluice.Store {
 	return h
 }
 
-// racing reads, lets others go ahead, and then writes what it made of what it read.
+// racing reads, yields to other callers, and then writes the result of its outdated read.
 func racing(clock *Clock) sluice.Store {
 	h := &hooked{Reference: NewReference(clock)}
 	h.apply = func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
@@ -176,7 +176,7 @@ func racing(clock *Clock) sluice.Store {
 				return h.Reference.Apply(ctx, takes, out)
 			}
 			left := out[i].Remaining - t.Cost
-			t.Receipt = clock.Now().UnixMicro() // charged whatever the limit says
+			t.Receipt = clock.Now().UnixMicro() // charged regardless of the limit
 			if err := h.Reference.Apply(ctx, []sluice.Take{t}, out[i:i+1]); err != nil {
 				return err
 			}
@@ -198,7 +198,7 @@ func oneByOne(h *hooked) {
 	}
 }
 
-// shortLived rounds a time to live down to whole seconds, and so deletes at once what lives shorter.
+// shortLived rounds TTLs down to whole seconds, so that a shorter state is deleted at once.
 func shortLived(h *hooked) {
 	h.apply = func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 		if err := h.Reference.Apply(ctx, takes, out); err != nil {
@@ -225,8 +225,8 @@ func neverForgetting(h *hooked) {
 	h.length = func() int { return len(seen) }
 }
 
-// backwards takes whatever time it is told for the last, as x/time does: each step forward is credited, also one that
-// was credited before.
+// backwards stores every time as the last one, like x/time: each step forward is credited, even if it was credited
+// before.
 func backwards() func(real time.Time) time.Time {
 	var told, credited time.Time
 	return func(real time.Time) time.Time {
@@ -240,7 +240,7 @@ func backwards() func(real time.Time) time.Time {
 	}
 }
 
-// joined names a bucket by rule and key with a colon between.
+// joined identifies a bucket by rule and key, joined by a colon.
 func joined() func(t *sluice.Take) {
 	nameless := remaking(func(r *sluice.Rule) { r.Name = "r" })
 	return func(t *sluice.Take) {
@@ -269,7 +269,7 @@ func untilNUL(s string) string {
 	return s
 }
 
-// keepingTime has buckets full when they would have been, whatever their numbers become.
+// keepingTime keeps the time when a bucket is full, regardless of changed limit parameters.
 func keepingTime(h *hooked) {
 	h.ask = func(t *sluice.Take) {
 		if m, ok := h.meter(t).(*bucketMeter); ok {

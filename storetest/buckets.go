@@ -8,8 +8,8 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// buckets resets and blocks what was counted under a slot, and under another limit than the rule's: it reaches those and
-// no others.
+// buckets resets and blocks buckets with a hash tag, and with another limit than the rule's. This must affect these
+// buckets and no others.
 func buckets(o *opener) error {
 	p := o.probe()
 	ctx, keys := context.Background(), p.store.(sluice.StoreAdmin)
@@ -17,7 +17,7 @@ func buckets(o *opener) error {
 	for _, a := range algorithms {
 		rule := a.rule("buckets "+a.name, 5, time.Hour)
 		limits := []*sluice.Limit{nil, other}
-		if a.name == "fixed_window" { // the other limit counts in the same place
+		if a.name == "fixed_window" { // the other limit has the same bucket
 			limits = limits[:1]
 		}
 		for _, slot := range []string{"", "tenant", "{}"} {
@@ -31,30 +31,30 @@ func buckets(o *opener) error {
 				if err := keys.Reset(ctx, take.Bucket()); err != nil {
 					return err
 				}
-				what := fmt.Sprintf("%s, slot %q, limit %d: ", a.name, slot, i)
+				what := fmt.Sprintf("%s, hash tag %q, limit %d: ", a.name, slot, i)
 				d := p.apply(peek)[0]
-				p.expect(what+"remains after a reset", d.Remaining, d.Limit)
+				p.expect(what+"Remaining after a reset", d.Remaining, d.Limit)
 				if err := keys.Block(ctx, take.Bucket(), time.Hour); err != nil {
 					return err
 				}
 				if d := p.apply(take)[0]; d.Allowed {
-					p.failf("%sallowed though blocked", what)
+					p.failf("%sallowed, though the bucket is blocked", what)
 				}
 				if left, err := keys.Blocked(ctx, take.Bucket()); err != nil || left <= 50*time.Minute || left > time.Hour {
-					p.failf("%sblocked for %v more of an hour (%v)", what, left, err)
+					p.failf("%sBlocked returned %v and error %v after a block of one hour", what, left, err)
 				}
 				if err := keys.Block(ctx, take.Bucket(), 0); err != nil {
 					return err
 				}
 				if d := p.apply(take)[0]; !d.Allowed {
-					p.failf("%sdenied though no longer blocked", what)
+					p.failf("%sdenied, though the block was lifted", what)
 				}
 				if left, err := keys.Blocked(ctx, take.Bucket()); err != nil || left != 0 {
-					p.failf("%sblocked for %v more (%v) though no longer blocked", what, left, err)
+					p.failf("%sBlocked returned %v and error %v after the block was lifted", what, left, err)
 				}
 			}
 		}
-		p.expect(a.name+": spent by the bystander", p.spent(rule, "bystander"), min(5, 3*int64(len(limits))))
+		p.expect(a.name+": usage of another bucket", p.spent(rule, "bystander"), min(5, 3*int64(len(limits))))
 	}
 	return p.fault()
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// TestOvershoot: a store that admits a little too much passes if it says so, and only then.
+// TestOvershoot checks that a store that admits one too many passes if it declares that, and only then.
 func TestOvershoot(t *testing.T) {
 	for _, c := range named("Exact") {
 		if err := c.run(&opener{open: overAdmitting, caps: Caps{Overshoot: 1}}); err != nil {
-			t.Errorf("%s, one more declared: %v", c.name, err)
+			t.Errorf("%s, with Overshoot 1: %v", c.name, err)
 		}
 		if err := c.run(&opener{open: overAdmitting}); err == nil {
-			t.Errorf("%s, nothing declared: finds nothing wrong", c.name)
+			t.Errorf("%s, without Caps: no error found", c.name)
 		}
 	}
 }
 
-// TestOwnClock runs what can be asked of a store that is on the time of day.
+// TestOwnClock runs the checks for a store on the wall clock.
 func TestOwnClock(t *testing.T) {
 	open := onClock(func(time.Time) time.Time { return time.Now() })
 	Run(t, Harness{
@@ -29,7 +29,8 @@ func TestOwnClock(t *testing.T) {
 	})
 }
 
-// splitting applies takes bucket by bucket and gives back on a denial. In between, others see too much.
+// splitting applies takes bucket by bucket and refunds them after a denial. In between, other callers see too much
+// usage.
 func splitting(h *hooked) {
 	h.apply = func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 		veto := -1
@@ -57,7 +58,8 @@ func splitting(h *hooked) {
 	}
 }
 
-// TestSplitKeys: at rest such a store has charged all or nothing; while callers are about it need not look so.
+// TestSplitKeys checks that such a store passes the checks that NonAtomicKeys leaves: at rest it has charged all or
+// nothing.
 func TestSplitKeys(t *testing.T) {
 	caps := Caps{NonAtomicKeys: true, Overshoot: 0}
 	for _, name := range []string{"Transfer", "AllOrNothing", "Exact", "OddNames", "PeerDefects/kong_counted_before_decided_caddy_zones_charged_in_sequence"} {
@@ -69,8 +71,8 @@ func TestSplitKeys(t *testing.T) {
 	}
 }
 
-// TestDeclared: each thing that can be declared leaves out what needs it, and nothing is left out of a store that
-// declares nothing.
+// TestDeclared checks that every field of Caps leaves out the checks that need it, and that no check is left out for a
+// store with zero Caps.
 func TestDeclared(t *testing.T) {
 	for caps, name := range map[Caps]string{
 		{RealClock: true}: "Transcripts/token_bucket", {NoIdempotency: true}: "OnceByID", {NoAdmin: true}: "Transcripts/blocks",
@@ -84,7 +86,7 @@ func TestDeclared(t *testing.T) {
 	}
 	for _, c := range checks() {
 		if why := c.missing(Caps{}); why != "" {
-			t.Errorf("%s is left out of a store that promises everything: %s", c.name, why)
+			t.Errorf("%s is left out for a store with zero Caps: %s", c.name, why)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// changes are rules whose numbers change while they are in use, in the words of settlings.
+// changes are rules whose limits change while they are in use, in the format of settlings.
 var changes = []struct {
 	name   string
 	limits []sluice.Limit
@@ -21,13 +21,13 @@ var changes = []struct {
 	{"a_tenth", of(sluice.PerMinute(100), sluice.PerMinute(10)), `0 R a 55 → 45; 0 C 1 → 4 reset=33`},
 	{"larger_and_back", of(sluice.PerMinute(10), sluice.PerMinute(10).WithBurst(20)), `0 R a 4 → 6; 0 C 1 → 12; 0 C 0 → 6`},
 	{"smaller", of(sluice.PerMinute(10).WithBurst(20), sluice.PerMinute(10).WithBurst(5)), `0 R a 20 → 0; 0 C 1 → 0; 6 → 1; 30 → 5 reset=0`},
-	// In 30 s 30/8,640 of a token have flowed in, and so 9.9965 are given back.
+	// In 30 s 30/8,640 of a token has been refilled, so 9.9965 are refunded.
 	{"cancelled_after_it", of(sluice.PerMinute(10), sluice.PerDay(10)), `0 R a 10 → 0; 0 C 1 → 0; 30 S a 0 → 10 granted=-10 reset=0`},
 	{"settled_below_after_it", of(sluice.PerMinute(10), sluice.PerMinute(100)), `0 R a 6 → 4; 0 C 1 → 40; 0 S a 2 → 80`},
 	{"settled_above_after_it", of(sluice.PerMinute(10), sluice.PerMinute(100)), `0 R a 6 → 4; 0 C 1 → 40; 0 S a 16 → 30`},
 	{"settled_without_a_look", of(sluice.PerMinute(10), sluice.PerMinute(10).WithBurst(20)), `0 R a 4 → 6; 0 R b 4 → 2; 0 C 1 → 4; 0 S a 0 → 12; 0 C 0 → 6;
 		0 S b 0 → 10`},
-	{"in_debt", of(sluice.PerMinute(10), sluice.PerDay(10)), `0 R a 5 → 5; 0 S a 15 → 0; 0 C 1 → 0; 43200 → 0; 51840 → 1`},
+	{"negative_balance", of(sluice.PerMinute(10), sluice.PerDay(10)), `0 R a 5 → 5; 0 S a 15 → 0; 0 C 1 → 0; 43200 → 0; 51840 → 1`},
 	{
 		"interval", of(everyTen, sluice.Limit{Count: 4, Window: time.Minute, Burst: 4, Refill: sluice.RefillInterval}),
 		`1 R a 3 → 5; 2 C 1 → 2; 60 → 4 reset=0`,
@@ -58,8 +58,8 @@ func changeChecks() (all []check) {
 	return append(all, check{"Changes/plans", changesPlans, need{clock: true}})
 }
 
-// changesPlans: a caller whose limit is another for each call, such as one whose plan is upgraded, has the same part of each
-// left. What was rounded on the way is less than a unit of any of them.
+// changesPlans checks that a caller whose limit differs in every call, for example because a plan was upgraded, has the
+// same share of each limit left. All rounding together must be less than one unit of any limit.
 func changesPlans(o *opener) error {
 	p, rule := o.probe(), newRule("plans", sluice.PerMinute(10))
 	plans := []*sluice.Limit{
@@ -71,7 +71,7 @@ func changesPlans(o *opener) error {
 		l := plans[i%len(plans)]
 		d := p.apply(sluice.Take{Rule: rule, Limit: l, Key: "k"})[0]
 		if half := l.Burst / 2; d.Remaining > half || d.Remaining < half-1 {
-			return fmt.Errorf("after %d changes %d of %d remain, want half", i, d.Remaining, l.Burst)
+			return fmt.Errorf("after %d changes of the limit Remaining is %d of %d, want half", i, d.Remaining, l.Burst)
 		}
 	}
 	return p.fault()

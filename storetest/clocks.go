@@ -8,9 +8,8 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// steppedClock asks one key by a clock that wanders: forwards mostly, with stale stamps and steps of an hour either way.
-// Whatever it does, what is admitted obeys the algorithm's invariant, with a key's time taken as the latest at which it
-// was granted something.
+// steppedClock takes from one key on an unsteady clock: mostly forwards, with stale times and steps of an hour in both
+// directions. The admitted takes must obey the algorithm's invariant, where a key's time is the latest time of a grant.
 func steppedClock(a algorithm) func(o *opener) error {
 	return func(o *opener) error {
 		for seed := range uint64(4) {
@@ -30,19 +29,19 @@ func steppedClock(a algorithm) func(o *opener) error {
 				return fmt.Errorf("%v, seed %d: %w", rule.Limit, seed, err)
 			}
 			if len(w.granted) < 10 {
-				return fmt.Errorf("%v, seed %d: only %d grants in 400 takes over many windows", rule.Limit, seed, len(w.granted))
+				return fmt.Errorf("%v, seed %d: only %d of 400 takes over many windows were granted", rule.Limit, seed, len(w.granted))
 			}
 		}
 		return nil
 	}
 }
 
-// wanderer takes from one key by a clock that does not keep to the order of time.
+// wanderer takes from one key on a clock that does not run monotonically.
 type wanderer struct {
 	p       *probe
 	rng     *rand.Rand
 	window  time.Duration
-	base    time.Duration // of which the clock is a little ahead or behind
+	base    time.Duration // the clock is a little ahead of or behind this
 	granted []grant
 	latest  int64
 }
@@ -71,9 +70,9 @@ func (w *wanderer) take(rule *sluice.Rule) {
 	}
 }
 
-// retryHonest: a take that is denied is denied again a microsecond before RetryAfter and allowed then, whatever it asks
-// for; a peek is answered as a take of 1; what remains is the largest cost that is allowed, and the limit the largest
-// that ever is; a key is as if never used after exactly ResetAfter. The store is asked all of that.
+// retryHonest checks the fields of decisions with further calls. A denied take must be denied until 1 µs before
+// RetryAfter and allowed then, for any cost. A peek must decide like a take of 1. Remaining must be the largest cost
+// that is allowed now, and Limit the largest that ever is. A key must be fully reset after exactly ResetAfter.
 func retryHonest(a algorithm) func(o *opener) error {
 	return func(o *opener) error {
 		for seed := range uint64(12) {
@@ -94,7 +93,7 @@ func retryHonest(a algorithm) func(o *opener) error {
 	}
 }
 
-// honestTake makes up a take that can be allowed.
+// honestTake returns a random take that can be allowed.
 func honestTake(rng *rand.Rand, rule *sluice.Rule) sluice.Take {
 	t := sluice.Take{Rule: rule, Key: "k", Cost: 1 + rng.Int64N(maxOf(&rule.Limit))}
 	if rng.IntN(4) == 0 {
@@ -111,69 +110,69 @@ func honestTake(rng *rand.Rand, rule *sluice.Rule) sluice.Take {
 	return t
 }
 
-// honestOnce takes, and tries what the decision said.
+// honestOnce takes, and checks the decision.
 func honestOnce(p *probe, t sluice.Take) error {
 	d := p.apply(t)[0]
 	charges := t.Rule.ChargeDenied && !d.Allowed
 	again := *t.Rule
-	again.ChargeDenied = false // what is tried again to find out must not count
+	again.ChargeDenied = false // further attempts must not be charged
 	t.Rule = &again
 	switch {
 	case p.fault() != nil:
 		return p.fault()
 	case d.Remaining < 0 || d.Remaining > d.Limit:
-		return fmt.Errorf("remaining is out of bounds: %s", describe(&d))
+		return fmt.Errorf("the value of Remaining is negative or above Limit: %s", describe(&d))
 	case d.Allowed && d.RetryAfter != 0:
-		return fmt.Errorf("allowed, and told to retry: %s", describe(&d))
+		return fmt.Errorf("allowed, but RetryAfter is not 0: %s", describe(&d))
 	case !d.Allowed && d.ExceedsLimit:
-		return fmt.Errorf("a cost of %d of %d is said never to fit", t.Cost, d.Limit)
+		return fmt.Errorf("ExceedsLimit is set for a cost of %d and a Limit of %d", t.Cost, d.Limit)
 	case !d.Allowed && d.RetryAfter <= 0:
-		return fmt.Errorf("denied, and not told until when: %s", describe(&d))
+		return fmt.Errorf("denied, but RetryAfter is not positive: %s", describe(&d))
 	}
 	if err := honestPeek(p, t.Rule, d.Remaining); err != nil || d.Allowed {
 		return err
 	}
 	p.clock.Advance(d.RetryAfter - time.Microsecond)
 	if early := p.apply(t)[0]; early.Allowed {
-		return fmt.Errorf("cost %d, min %d, max delay %v, charged %v: told to wait %v, and admitted a microsecond earlier",
+		return fmt.Errorf("cost %d, min %d, max delay %v, charged %v: RetryAfter is %v, but allowed 1 µs earlier",
 			t.Cost, t.MinGrant, t.MaxDelay, charges, d.RetryAfter)
 	}
 	p.clock.Advance(time.Microsecond)
 	if late := p.apply(t)[0]; !late.Allowed {
-		return fmt.Errorf("cost %d, min %d, max delay %v, charged %v: told to wait %v, waited, and denied: %s",
+		return fmt.Errorf("cost %d, min %d, max delay %v, charged %v: RetryAfter is %v, but denied then: %s",
 			t.Cost, t.MinGrant, t.MaxDelay, charges, d.RetryAfter, describe(&late))
 	}
 	return p.fault()
 }
 
-// honestPeek looks at a key of which so much is said to remain, and takes more than that.
+// honestPeek peeks at a key whose Remaining is left, and takes one more than that.
 func honestPeek(p *probe, rule *sluice.Rule, left int64) error {
 	peek, more := p.peek(rule, "k"), p.take(rule, "k", left+1)
 	switch {
 	case p.fault() != nil:
 		return p.fault()
 	case peek.Remaining != left || peek.Allowed != (left > 0):
-		return fmt.Errorf("%d remain, and a peek says %s", left, describe(&peek))
+		return fmt.Errorf("the value of Remaining is %d, but a peek returns %s", left, describe(&peek))
 	case more.Allowed || more.ExceedsLimit != (left == more.Limit):
-		return fmt.Errorf("%d remain, and a cost of 1 more is %s", left, describe(&more))
+		return fmt.Errorf("the value of Remaining is %d, but a take of 1 more returns %s", left, describe(&more))
 	case left == 0 && peek.RetryAfter != more.RetryAfter:
-		return fmt.Errorf("a peek says to retry after %v, a take of 1 after %v", peek.RetryAfter, more.RetryAfter)
+		return fmt.Errorf("RetryAfter of a peek is %v, of a take of 1 it is %v", peek.RetryAfter, more.RetryAfter)
 	}
 	return nil
 }
 
-// resetHonest waits until the key is as if never used.
+// resetHonest checks that the key is fully reset after ResetAfter.
 func resetHonest(p *probe, rule *sluice.Rule) error {
 	d := p.take(rule, "k", 1)
 	p.clock.Advance(d.ResetAfter)
 	if fresh := p.peek(rule, "k"); fresh.Remaining != fresh.Limit || fresh.ResetAfter != 0 {
-		return fmt.Errorf("%v after it was told to be reset then: %s", d.ResetAfter, describe(&fresh))
+		return fmt.Errorf("not fully reset after ResetAfter of %v: %s", d.ResetAfter, describe(&fresh))
 	}
 	return p.fault()
 }
 
-// remainingAdds: at one instant, what remains after a take is what remained before less what was granted; a peek
-// changes nothing, however often.
+// remainingAdds checks, on a clock that stands still, that Remaining decreases by exactly the granted cost, and that
+// peeks change nothing.
 func remainingAdds(a algorithm) func(o *opener) error {
 	return func(o *opener) error {
 		p := o.probe()
@@ -181,17 +180,17 @@ func remainingAdds(a algorithm) func(o *opener) error {
 		rng := rand.New(rand.NewPCG(1, 0xADD5))
 		left := int64(50)
 		for range 60 {
-			p.expect("remaining by a peek", p.peek(rule, "k").Remaining, left)
+			p.expect("Remaining of a peek", p.peek(rule, "k").Remaining, left)
 			p.peek(rule, "k")
 			d := p.take(rule, "k", 1+rng.Int64N(9))
 			left -= d.Granted
-			p.expect("remaining after a take", d.Remaining, left)
+			p.expect("Remaining after a take", d.Remaining, left)
 		}
 		if never := p.take(rule, "k", 51); never.Allowed || !never.ExceedsLimit {
-			p.failf("a cost of 51 of 50: %s", describe(&never))
+			p.failf("cost 51, limit 50: %s", describe(&never))
 		}
 		if never := p.take(rule, "other", sluice.MaxCost); never.Allowed || !never.ExceedsLimit {
-			p.failf("a cost of 2^50 of 50: %s", describe(&never))
+			p.failf("cost 2^50, limit 50: %s", describe(&never))
 		}
 		return p.fault()
 	}

@@ -6,13 +6,13 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// defect is something that went wrong in another limiter, as a check that would have noticed.
+// defect is a known defect of another rate limiter, with a check that detects it.
 type defect struct {
 	name string
 	run  func(o *opener) error
 }
 
-// peerDefects are named for where they were found.
+// peerDefects are named after the limiter and the defect.
 var peerDefects = []defect{
 	{"x_time_rollback", xTimeRollback},
 	{"traefik_two_clocks", traefikTwoClocks},
@@ -29,7 +29,7 @@ var peerDefects = []defect{
 	{"llm_proxy_count_leaks_into_next_window", countLeaks},
 	{"posthog_previous_window_expires_early", previousExpiresEarly},
 	{"rate_limit_redis_retry_charges_twice", retryChargesTwice},
-	{"x_time_cancel_gives_back_less", cancelGivesBackLess},
+	{"x_time_cancel_refunds_less", cancelGivesBackLess},
 	{"gubernator_negative_hits_mint", givingBackMints},
 	{"gubernator_leaky_bucket_double", leakyDouble},
 	{"gubernator_month_length", gregorianMonth},
@@ -37,16 +37,17 @@ var peerDefects = []defect{
 	{"go_limiter_set_resets_to_full", changeResets},
 }
 
-// x/time/rate stores the last time even when it is older, so that the same interval is credited twice: 1,000 were
-// allowed where 20 were due, each call being followed by one of no cost that was stamped half a second earlier.
+// xTimeRollback: x/time/rate stores the last time even if it is older, so that the same interval is credited twice. It
+// allowed 1,000 instead of 20 when each call was followed by a call of cost 0 with a time half a second earlier.
 func xTimeRollback(o *opener) error { return setBack(o, 0, 20, "a second") }
 
-// Traefik's script takes the gateway's clock and writes it back whatever it was: two gateways half a second apart mint
-// tokens with each alternation. A fixed window may count the slow gateway's first half second in a window of its own.
+// traefikTwoClocks: Traefik's script uses the gateway's clock and always stores it, so that two gateways whose clocks
+// differ by half a second create tokens with each alternation. A fixed window may count the slow gateway's first half
+// second in a separate window.
 func traefikTwoClocks(o *opener) error { return setBack(o, 1, 30, "a second and a half") }
 
-// setBack takes 1 of 10/s every 10 ms for a second, each time followed by a take of cost then at a clock that is half a
-// second slow, and fails if more than most are granted.
+// setBack takes 1 of 10/s every 10 ms for a second, each time followed by a take of the given cost on a clock that is
+// half a second behind. It fails if more than most are granted.
 func setBack(o *opener, then, most int64, within string) error {
 	p := o.probe()
 	for _, a := range algorithms {
@@ -60,72 +61,75 @@ func setBack(o *opener, then, most int64, within string) error {
 			granted += p.take(rule, "k", then).Granted
 		}
 		if granted > most {
-			p.failf("%s: 10/s admitted %d in %s", a.name, granted, within)
+			p.failf("%s: a limit of 10/s admitted %d in %s", a.name, granted, within)
 		}
 	}
 	return p.fault()
 }
 
-// go-redisstore's time to live is rounded down to whole seconds: below one it is 0, which deletes the key, and 50 of 50
-// were allowed where the limit was 5.
+// goRedisstoreSubSecond: go-redisstore rounds TTLs down to whole seconds. Below one second the TTL is 0, which deletes
+// the key, so that 50 of 50 were allowed with a limit of 5.
 func goRedisstoreSubSecond(o *opener) error {
 	p := o.probe()
 	for _, a := range algorithms {
-		p.expect(a.name+": 5/500ms admitted of 50", p.admitted(a.rule(a.name, 5, 500*time.Millisecond), "k", 50, 1), 5)
-		p.expect(a.name+": 5/5s admitted of 50", p.admitted(a.rule(a.name+" long", 5, 5*time.Second), "k", 50, 1), 5)
+		p.expect(a.name+": admitted of 50 with a limit of 5/500ms", p.admitted(a.rule(a.name, 5, 500*time.Millisecond), "k", 50, 1), 5)
+		p.expect(a.name+": admitted of 50 with a limit of 5/5s", p.admitted(a.rule(a.name+" long", 5, 5*time.Second), "k", 50, 1), 5)
 	}
 	return p.fault()
 }
 
-// redis-cell wrote no key for 1000 a minute: a token takes 60 ms, which is no whole second.
+// redisCellSubSecond: redis-cell stored no key for 1000 per minute, because the 60 ms of a token are less than one
+// second.
 func redisCellSubSecond(o *opener) error {
 	p := o.probe()
 	rule := newRule("r", sluice.Per(1000, time.Minute).WithBurst(1))
-	p.expect("1000/min, burst 1, admitted of 20 at once", p.admitted(rule, "k", 20, 1), 1)
+	p.expect("1000/min with burst 1: admitted of 20 at once", p.admitted(rule, "k", 20, 1), 1)
 	p.clock.Advance(60 * time.Millisecond)
-	p.expect("and 60 ms later", p.admitted(rule, "k", 20, 1), 1)
+	p.expect("1000/min with burst 1: admitted 60 ms later", p.admitted(rule, "k", 20, 1), 1)
 	return p.fault()
 }
 
-// upstash's token bucket denies at exactly 0 tokens; a cost that takes it below makes the next ones pass.
+// upstashNegative: upstash's token bucket denies at exactly 0 tokens. After a cost that makes it negative, the next
+// takes are allowed.
 func upstashNegative(o *opener) error {
 	p := o.probe()
 	rule := newRule("r", sluice.Per(10, time.Minute))
 	if d := p.take(rule, "k", 7); !d.Allowed {
-		p.failf("7 of 10: %s", describe(&d))
+		p.failf("take of 7, limit 10: %s", describe(&d))
 	}
 	if d := p.take(rule, "k", 7); d.Allowed {
-		p.failf("7 more of 10: %s", describe(&d))
+		p.failf("second take of 7, limit 10: %s", describe(&d))
 	}
-	p.expect("then admitted of 20", p.admitted(rule, "k", 20, 1), 3)
+	p.expect("admitted of 20 after 7 of 10", p.admitted(rule, "k", 20, 1), 3)
 	return p.fault()
 }
 
-// upstash's sliding window looks at what was used before it adds the cost: over by cost less one.
+// upstashOvershoot: upstash's sliding window compares the usage before it adds the cost, so that it exceeds the limit
+// by up to cost − 1.
 func upstashOvershoot(o *opener) error {
 	p := o.probe()
 	for _, a := range algorithms {
 		rule := a.rule(a.name, 10, time.Minute)
 		p.take(rule, "k", 9)
 		if d := p.take(rule, "k", 5); d.Allowed {
-			p.failf("%s: 9 of 10 were used, and 5 were admitted", a.name)
+			p.failf("%s: a take of 5 was allowed at a usage of 9 of 10", a.name)
 		}
-		p.expect(a.name+": admitted of what is left", p.admitted(rule, "k", 5, 1), 1)
+		p.expect(a.name+": admitted at a usage of 9 of 10", p.admitted(rule, "k", 5, 1), 1)
 	}
 	return p.fault()
 }
 
-// upstash's cached window compares a number with a string and so never sets an expiry; throttled sets value and expiry
-// in two steps. Keys stay for ever.
+// windowKeysExpire: upstash's cached window compares a number with a string and so never sets a TTL; throttled sets
+// value and TTL in two steps. Keys are never removed.
 func windowKeysExpire(o *opener) error { return forgets(o) }
 
-// mennanov/limiters multiplies the last window's count by its nanoseconds: beyond 106,000 a day that is negative, and
-// everything is allowed.
+// mennanovOverflow: mennanov/limiters multiplies the last window's count by its nanoseconds. Above 106,000 per day the
+// product overflows to a negative number, and everything is allowed.
 func mennanovOverflow(o *opener) error {
 	for _, a := range algorithms {
 		for _, limit := range []int64{200_000, 10_000_000, 1<<32 - 1} {
 			if a.name == "sliding_log" || a.name == "concurrency" {
-				limit = 10_000 // all it holds
+				limit = 10_000 // the maximum of a log
 			}
 			p := o.probe()
 			p.at(22*time.Hour + 30*time.Minute) // the end of a day
@@ -133,12 +137,12 @@ func mennanovOverflow(o *opener) error {
 			p.expect("admitted at the end of a day", p.take(rule, "k", limit).Granted, limit)
 			d := p.take(rule, "k", limit/2)
 			if d.Allowed {
-				p.failf("%v: half as much again at once", rule.Limit)
+				p.failf("%v: half of the limit was allowed right after the whole limit", rule.Limit)
 			}
 			if a.name == "sliding_counter" || a.name == "sliding_counter_subwindows" {
 				p.at(24 * time.Hour)
 				if d := p.take(rule, "k", limit/2); d.Allowed {
-					p.failf("%v: half as much again an hour and a half later", rule.Limit)
+					p.failf("%v: half of the limit was allowed 1.5 hours after the whole limit", rule.Limit)
 				}
 			}
 			if err := p.fault(); err != nil {
@@ -149,18 +153,18 @@ func mennanovOverflow(o *opener) error {
 	return nil
 }
 
-// Where refused requests are counted, who keeps asking is never admitted again.
+// floodLocksOut: if denied requests are counted, a client that keeps sending is never allowed again.
 func floodLocksOut(o *opener) error {
 	p := o.probe()
 	for _, a := range algorithms {
 		rule := a.rule(a.name, 5, time.Second)
 		var granted int64
-		for i := range 400 { // for ten seconds, eight times too much
+		for i := range 400 { // for 10 s, at eight times the limit
 			p.at(time.Duration(i) * 25 * time.Millisecond)
 			granted += p.take(rule, "k", 1).Granted
 		}
 		if granted < 45 || granted > 60 {
-			p.failf("%s: 5/s admitted %d in ten seconds of asking all the time", a.name, granted)
+			p.failf("%s: a limit of 5/s admitted %d in 10 s of continuous requests", a.name, granted)
 		}
 	}
 	return p.fault()

@@ -7,24 +7,24 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// redis_rate's AllowAtMost spends what remains with its fraction and tells the caller a whole number: the fraction is
-// lost.
+// allowAtMostFraction: redis_rate's AllowAtMost takes all that remains, including the fraction, and returns a whole
+// number: the fraction is lost.
 func allowAtMostFraction(o *opener) error {
 	p := o.probe()
 	rule := newRule("r", sluice.Per(10, 10*time.Second))
 	p.take(rule, "k", 10)
-	p.at(2500 * time.Millisecond) // 2.5 have come back
+	p.at(2500 * time.Millisecond) // 2.5 tokens have been refilled
 	d := p.apply(sluice.Take{Rule: rule, Key: "k", Cost: 5, MinGrant: 1})[0]
-	p.expect("granted of up to 5, with 2.5 there", d.Granted, 2)
-	p.at(3 * time.Second) // and with the half, one more
+	p.expect("granted of up to 5, with 2.5 tokens", d.Granted, 2)
+	p.at(3 * time.Second) // with the remaining half, one more
 	if d := p.take(rule, "k", 1); !d.Allowed {
 		p.failf("half a token was lost: %s", describe(&d))
 	}
 	return p.fault()
 }
 
-// Kong counts each period before it decides, and caddy charges zones one after the other: a call that one rule denies
-// drains the others.
+// countedBeforeDecided: Kong counts each period before it decides, and caddy charges zones one after the other. A call
+// that one rule denies uses up the others.
 func countedBeforeDecided(o *opener) error {
 	p := o.probe()
 	second := newRule("second", sluice.Per(1, time.Second).WithAlgorithm(sluice.FixedWindow))
@@ -33,12 +33,12 @@ func countedBeforeDecided(o *opener) error {
 		p.apply(sluice.Take{Rule: hour, Key: "k", Cost: 1}, sluice.Take{Rule: second, Key: "k", Cost: 1})
 		p.apply(sluice.Take{Rule: second, Key: "k", Cost: 1}, sluice.Take{Rule: hour, Key: "k", Cost: 1})
 	}
-	p.expect("spent of the hour by 100 calls, of which the second's limit let 1 pass", p.spent(hour, "k"), 1)
+	p.expect("usage of the hourly limit after 100 calls, 1 of which the limit per second allowed", p.spent(hour, "k"), 1)
 	return p.fault()
 }
 
-// A window's key that is told apart by its expiry alone, in whole seconds, leaks its count into the next window and
-// then renews it.
+// countLeaks: a window that is identified only by the expiry of its key, in whole seconds, adds its count to the next
+// window and then renews it.
 func countLeaks(o *opener) error {
 	p := o.probe()
 	for _, align := range []sluice.Align{sluice.AlignEpoch, sluice.AlignFirstRequest} {
@@ -58,7 +58,7 @@ func countLeaks(o *opener) error {
 	return p.fault()
 }
 
-// The count of the window before must last until this one ends.
+// previousExpiresEarly: the count of the previous window must be kept until the current one ends.
 func previousExpiresEarly(o *opener) error {
 	p := o.probe()
 	rule := newRule("r", sluice.Per(1_000_000, time.Minute).WithAlgorithm(sluice.SlidingWindowCounter))
@@ -68,13 +68,14 @@ func previousExpiresEarly(o *opener) error {
 		p.at(2*time.Minute - left)
 		share := int64(left) * 1_000_000 / int64(time.Minute)
 		if spent := p.spent(rule, "k"); spent < share || spent > share+1_000_000/65_536+1 {
-			p.failf("%v before the end of the next window %d count, want about %d", left, spent, share)
+			p.failf("%v before the end of the next window the usage is %d, want about %d", left, spent, share)
 		}
 	}
 	return p.fault()
 }
 
-// A command that is sent again because its answer was lost is charged twice, unless it says that it is the same.
+// retryChargesTwice: a command that is sent again because its reply was lost is charged twice, unless it has an
+// idempotency ID.
 func retryChargesTwice(o *opener) error {
 	if o.caps.NoIdempotency {
 		return nil
@@ -84,16 +85,16 @@ func retryChargesTwice(o *opener) error {
 	for range 5 {
 		p.apply(sluice.Take{Rule: rule, Key: "k", Cost: 3, IdempotencyID: 42})
 	}
-	p.expect("spent by one take that was sent five times", p.spent(rule, "k"), 3)
+	p.expect("usage after one take that was sent five times", p.spent(rule, "k"), 3)
 	return p.fault()
 }
 
-// x/time's Cancel gives back less than was reserved if others have reserved since.
+// cancelGivesBackLess: x/time's Cancel refunds less than was reserved if others have reserved since.
 func cancelGivesBackLess(o *opener) error {
 	p := o.probe()
 	for _, a := range algorithms {
 		if a.name == "leaky_queue" {
-			continue // those behind have been told when to leave: there is nothing to give back
+			continue // the takes behind have a promised time, so nothing can be refunded
 		}
 		rule := a.rule(a.name, 10, time.Hour)
 		first := p.take(rule, "k", 4)
@@ -101,25 +102,25 @@ func cancelGivesBackLess(o *opener) error {
 		p.take(rule, "k", 3)
 		back := p.apply(sluice.Take{Rule: rule, Key: "k", Cost: -4, Receipt: first.Receipt})[0]
 		if back.Granted > -3 || p.spent(rule, "k") > 4 {
-			p.failf("%s: 4 given back after a microsecond, with 3 taken since: %s", a.name, describe(&back))
+			p.failf("%s: refund of 4 after 1 µs, with 3 taken since: %s", a.name, describe(&back))
 		}
 	}
 	return p.fault()
 }
 
-// gubernator accepts negative hits from anybody at any time: they mint.
+// givingBackMints: gubernator accepts negative hits at any time, which create quota.
 func givingBackMints(o *opener) error {
 	p := o.probe()
 	for _, a := range algorithms {
 		rule := a.rule(a.name, 10, time.Second)
 		p.at(0)
 		first := p.take(rule, "k", 10)
-		p.at(10 * time.Second) // all of it has worn off
+		p.at(10 * time.Second) // all of it has expired
 		p.take(rule, "k", 10)
 		for range 3 {
 			p.apply(sluice.Take{Rule: rule, Key: "k", Cost: -10, Receipt: first.Receipt})
 		}
-		p.expect(a.name+": admitted after giving back what had worn off", p.admitted(rule, "k", 20, 1), 0)
+		p.expect(a.name+": admitted after the refund of an expired take", p.admitted(rule, "k", 20, 1), 0)
 	}
 	for i, refill := range []sluice.Refill{sluice.RefillContinuous, sluice.RefillInterval} {
 		limit := sluice.PerSecond(1).WithBurst(10)
@@ -127,15 +128,15 @@ func givingBackMints(o *opener) error {
 		rule := newRule(fmt.Sprint("place", i), limit)
 		p.at(0)
 		first := p.take(rule, "k", 10)
-		p.expect("granted a place", p.apply(sluice.Take{Rule: rule, Key: "k", Cost: 10, MaxDelay: 20 * time.Second})[0].Granted, 10)
+		p.expect("granted with a delay", p.apply(sluice.Take{Rule: rule, Key: "k", Cost: 10, MaxDelay: 20 * time.Second})[0].Granted, 10)
 		p.apply(sluice.Take{Rule: rule, Key: "k", Cost: -10, Receipt: first.Receipt})
-		p.at(10 * time.Second) // when that one leaves
-		p.expect("admitted at the moment of a promised place", p.admitted(rule, "k", 10, 1), 0)
+		p.at(10 * time.Second) // when the delayed take is released
+		p.expect("admitted at the time of a delayed take", p.admitted(rule, "k", 10, 1), 0)
 	}
 	return p.fault()
 }
 
-// gubernator's leaky bucket let twice the limit pass in one duration.
+// leakyDouble: gubernator's leaky bucket admitted twice the limit in one duration.
 func leakyDouble(o *opener) error {
 	p := o.probe()
 	rule := newRule("r", sluice.Per(100, time.Minute).WithAlgorithm(sluice.LeakyBucket).WithBurst(1))
@@ -144,11 +145,11 @@ func leakyDouble(o *opener) error {
 		p.at(time.Duration(i) * 50 * time.Millisecond)
 		granted += p.take(rule, "k", 1).Granted
 	}
-	p.expect("100/min without bursts, admitted in a minute", granted, 100)
+	p.expect("100/min with burst 1: admitted in a minute", granted, 100)
 	return p.fault()
 }
 
-// gubernator's months and years are off by an operator's precedence.
+// gregorianMonth: gubernator's months and years are wrong because of operator precedence.
 func gregorianMonth(o *opener) error {
 	p := o.probe()
 	rule := newRule("r", sluice.PerCalendar(3, sluice.CalendarMonth, nil))
@@ -157,26 +158,26 @@ func gregorianMonth(o *opener) error {
 		p.clock.Set(start.AddDate(0, month+1, 0).Add(-time.Microsecond))
 		p.expect("admitted in a month", p.admitted(rule, "k", 5, 1), 3)
 		if d := p.take(rule, "k", 1); d.RetryAfter != time.Microsecond {
-			p.failf("a microsecond before the month ends: %s", describe(&d))
+			p.failf("1 µs before the month ends: %s", describe(&d))
 		}
 	}
 	return p.fault()
 }
 
-// Added without a check, a large number of hits wraps around and is small.
+// hitsWrap: added without a check, a large number of hits overflows to a small one.
 func hitsWrap(o *opener) error {
 	p := o.probe()
 	for _, a := range algorithms {
 		if a.name == "concurrency" {
-			continue // which charges no refusal
+			continue // which charges no denied takes
 		}
 		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: a.name, Limit: a.with(sluice.Per(5, time.Second)), ChargeDenied: true}))
 		for range 40 {
 			if d := p.take(rule, "k", sluice.MaxCost); d.Allowed {
-				p.failf("%s: 2^50 of 5 were admitted", a.name)
+				p.failf("%s: a take of 2^50 was allowed with a limit of 5", a.name)
 			}
 			if d := p.take(rule, "k", 1); d.Allowed {
-				p.failf("%s: admitted after 2^50 were charged", a.name)
+				p.failf("%s: allowed after 2^50 were charged", a.name)
 			}
 		}
 		p.clock.Advance(3 * time.Second)
@@ -187,13 +188,13 @@ func hitsWrap(o *opener) error {
 	return p.fault()
 }
 
-// go-limiter's Set gives a key a full budget when its limit changes.
+// changeResets: go-limiter's Set resets a key when its limit changes.
 func changeResets(o *opener) error {
 	p := o.probe()
 	for _, a := range algorithms {
 		p.take(a.rule(a.name, 10, time.Hour), "k", 10)
 		for _, limit := range []int64{5, 10} {
-			p.expect(a.name+": admitted after the limit was changed", p.admitted(a.rule(a.name, limit, time.Hour), "k", 20, 1), 0)
+			p.expect(a.name+": admitted after the limit was changed at full usage", p.admitted(a.rule(a.name, limit, time.Hour), "k", 20, 1), 0)
 		}
 	}
 	return p.fault()

@@ -1,4 +1,4 @@
-// Package storetest is the conformance suite that every store passes.
+// Package storetest is the conformance suite for implementations of [sluice.Store].
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, storetest.Harness{
@@ -8,25 +8,26 @@
 //		})
 //	}
 //
-// It asks for what package sluice promises, in four ways: transcripts, which are text files of calls and answers and
-// the same for every store; checks in code, for what callers do at the same time, for clocks that step, for odd keys
-// and for what went wrong in other limiters; histories made up at random and compared with a [Reference]; and
-// porcupine, which looks for an order of concurrent calls that explains their answers.
+// It checks the guarantees of package sluice in four ways:
 //
-// A store that promises less says so in its [Caps]: it is then held to what it does promise. With SLUICE_SOAK set the
-// random parts run for minutes instead of seconds.
+//   - transcripts: text files of calls and their results, the same for every store
+//   - checks in Go: concurrent callers, clocks that step, unusual keys, and known defects of other rate limiters
+//   - random histories, compared with a [Reference]
+//   - linearizability: porcupine searches for an order of concurrent calls that explains their results
+//
+// A store with weaker guarantees declares them in its [Caps], and is checked for the rest. With the environment
+// variable SLUICE_SOAK set, the random parts run for minutes instead of seconds.
 //
 // # Transcripts
 //
-// A file in testdata is made of limits, of calls with their answers, of blank lines and of comments, which begin
-// with #.
+// A file in testdata consists of limits, calls with their results, blank lines, and comments, which start with #.
 //
 //	limit [NAME:] ALGORITHM COUNT/WINDOW [burst=N] [initial=N] [refill=interval] [align=first_hit] [calendar=day|week|month|year]
 //	      [zone=ZONE] [over=N for=D] [rounding=nearest] [sub_windows=N] [charge_denied] [shadow]
 //
-// declares a rule, on one line, and change, written likewise, gives a known rule other numbers. A rule without a name
-// is used by calls that name none. Calls follow each other line by line up to a line of dashes; below it, up to a blank
-// line, stands what the store answers, line by line.
+// declares a rule, on one line. change, with the same syntax, changes the limit of an existing rule. A rule without a
+// name is used by calls that name no rule. Calls follow each other line by line up to a line of dashes. Below it, up to
+// a blank line, are their results, line by line.
 //
 //	at TIME take KEY [rule=NAME] [cost=N] [min=N] [maxdelay=D] [id=N] [n=TIMES | as=LABEL]
 //	at TIME peek KEY [rule=NAME] [maxdelay=D]
@@ -38,11 +39,12 @@
 //		take …
 //	----
 //
-// TIME is a duration after the [ClockStart], a time of that day as 01:02:03, or a date and time as 2026-03-02T01:02:03Z. A
-// KEY with spaces is quoted as in Go. What stands indented by a tab below decide is one call. A take with n is repeated
-// and its answers are counted. The answer to a take is allow, deny or never, with what remains, what was granted if
-// that is not the cost, and the times until a retry succeeds, until the key is as if never used, and until it may go
-// ahead.
+// TIME is a duration after [ClockStart], a time of that day such as 01:02:03, or a date and time such as
+// 2026-03-02T01:02:03Z. A KEY with spaces is quoted as in Go. The lines below decide, indented by a tab, are one call.
+// A take with n is repeated, and its results are counted. The result of a take is allow, deny or never (the cost
+// exceeds the limit). It is followed by the remaining quota, the granted cost if that is not the requested one, and the
+// times until a retry is allowed, until the key is fully reset, and until a delayed take is released.
 //
-// go test ./storetest -update writes the reference's answers into the files. Read the difference: it is the contract.
+// go test ./storetest -update writes the results of the reference into the files. Review the diff: it is a change of
+// the contract.
 package storetest

@@ -11,12 +11,12 @@ import (
 
 const (
 	callers = 32
-	// long is a window in which nothing comes back while a check runs, whatever clock the store has.
+	// long is a window in which no quota is replenished during a check, on any clock.
 	long = 30 * 24 * time.Hour
 )
 
-// exact has 32 callers ask for one key: exactly the limit is admitted, never one more, and what is left never goes
-// unused.
+// exact checks that 32 concurrent callers of one key are admitted exactly the limit, never more, and that no quota is
+// lost.
 func exact(a algorithm) func(o *opener) error {
 	return func(o *opener) error {
 		const limit, each = 100, 10
@@ -34,7 +34,7 @@ func exact(a algorithm) func(o *opener) error {
 				} else {
 					d, err := limiter.Allow(context.Background(), "plain")
 					if err != nil || d.Source != sluice.SourceStore {
-						p.failf("allow: source %v, error %w", d.Source, err)
+						p.failf("Allow: source %v, error %w", d.Source, err)
 					}
 					granted.Add(d.Granted)
 				}
@@ -44,23 +44,23 @@ func exact(a algorithm) func(o *opener) error {
 		if err != nil {
 			return err
 		}
-		p.inBounds("admitted of 320 takes", granted.Load(), limit, o.caps.Overshoot)
-		// Cost 1 is among the heavy ones until the end, so that what remains is used up.
-		p.inBounds("cost admitted in takes of 1 to 7", heavy.Load()+p.admitted(rule, "heavy", limit, 1), limit, o.caps.Overshoot)
+		p.inBounds("admitted of 320 concurrent takes", granted.Load(), limit, o.caps.Overshoot)
+		// Takes of cost 1 continue until the end, so that all of the limit is used.
+		p.inBounds("admitted cost of concurrent takes of 1 to 7", heavy.Load()+p.admitted(rule, "heavy", limit, 1), limit, o.caps.Overshoot)
 		p.expect("remaining", p.peek(rule, "plain").Remaining, 0)
 		return p.fault()
 	}
 }
 
-// inBounds notes a fault unless a count is want, or as much more as the store has declared.
+// inBounds records an error unless a count is want, or exceeds it by at most the declared overshoot.
 func (p *probe) inBounds(what string, got, want, overshoot int64) {
 	if got < want || got > want+overshoot {
-		p.failf("%s: %d, want %d and at most %d more", what, got, want, overshoot)
+		p.failf("%s: %d, want %d (or at most %d more)", what, got, want, overshoot)
 	}
 }
 
-// exactMoving has the callers ask while the clock moves: what is admitted in all obeys the algorithm's bound for the
-// time that has passed.
+// exactMoving checks concurrent callers while the clock moves: the admitted total must obey the algorithm's bound for
+// the elapsed time.
 func exactMoving(a algorithm) func(o *opener) error {
 	return func(o *opener) error {
 		const limit, each = 20, 60
@@ -82,16 +82,16 @@ func exactMoving(a algorithm) func(o *opener) error {
 		}
 		windows := passed.Load()/50 + 1
 		if most := limit * (windows + 2); granted.Load() > most+o.caps.Overshoot {
-			p.failf("%d admitted in %d windows of %d", granted.Load(), windows, limit)
+			p.failf("admitted %d in %d windows with a limit of %d", granted.Load(), windows, limit)
 		}
 		if granted.Load() < limit {
-			p.failf("%d admitted, though %d were due at the start", granted.Load(), limit)
+			p.failf("admitted %d, want at least the %d available at the start", granted.Load(), limit)
 		}
 		return p.fault()
 	}
 }
 
-// subSecond holds windows below a second to the same exactness, to their last microsecond.
+// subSecond checks windows below one second with the same exactness, to the microsecond.
 func subSecond(o *opener) error {
 	for _, window := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 500 * time.Millisecond, 999 * time.Millisecond} {
 		for _, a := range algorithms {
@@ -99,16 +99,16 @@ func subSecond(o *opener) error {
 				continue
 			}
 			p := o.probe()
-			// The clock starts at a whole second, where every one of these windows is as good as any.
+			// The clock starts at a whole second, which is the start of each of these windows.
 			rule := a.rule("sub", 5, window)
 			p.inBounds(fmt.Sprintf("%s of 5/%v: admitted of 50 at once", a.name, window), p.admitted(rule, "k", 50, 1), 5, o.caps.Overshoot)
 			denied := p.take(rule, "k", 1)
 			if denied.Allowed || denied.RetryAfter <= 0 || denied.RetryAfter > 2*window {
-				p.failf("%s of 5/%v, used up: %s", a.name, window, describe(&denied))
+				p.failf("%s of 5/%v, exhausted: %s", a.name, window, describe(&denied))
 			}
 			p.clock.Advance(denied.RetryAfter - time.Microsecond)
 			if early := p.take(rule, "k", 1); early.Allowed {
-				p.failf("%s of 5/%v: admitted a microsecond before RetryAfter", a.name, window)
+				p.failf("%s of 5/%v: allowed 1 µs before RetryAfter", a.name, window)
 			}
 			p.clock.Advance(time.Microsecond)
 			if late := p.take(rule, "k", 1); !late.Allowed {

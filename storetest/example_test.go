@@ -11,12 +11,12 @@ import (
 	"github.com/sluiceproject/sluice/storetest"
 )
 
-// openMemory is what a store's test passes to the suite.
+// openMemory is the function that a store's test passes to the suite.
 func openMemory(_ testing.TB, clock *storetest.Clock) sluice.Store {
 	return sluice.Must(memstore.Open(memstore.Config{Now: clock.Now}))
 }
 
-// The whole test of a store.
+// The complete test of a store.
 func ExampleRun() {
 	testConformance := func(t *testing.T) {
 		storetest.Run(t, storetest.Harness{Open: openMemory})
@@ -24,7 +24,7 @@ func ExampleRun() {
 	_ = testConformance
 }
 
-// Stores that promise the same decide the same.
+// Stores with the same guarantees make the same decisions.
 func ExampleCompare() {
 	testSame := func(t *testing.T) {
 		reference := func(_ testing.TB, clock *storetest.Clock) sluice.Store { return storetest.NewReference(clock) }
@@ -33,7 +33,7 @@ func ExampleCompare() {
 	_ = testSame
 }
 
-// A store whose counts are on servers is opened twice, as two processes open it.
+// A store whose state is on servers is opened twice, as by two processes.
 func ExampleTwoAtOnce() {
 	testTwoProcesses := func(t *testing.T) {
 		shared := memstore.New()
@@ -42,7 +42,7 @@ func ExampleTwoAtOnce() {
 	_ = testTwoProcesses
 }
 
-// Tests of programs move the clock by hand.
+// Tests of programs move the clock explicitly.
 func ExampleClock() {
 	clock := storetest.NewClock()
 	clock.Set(storetest.ClockStart.Add(time.Hour))
@@ -51,7 +51,7 @@ func ExampleClock() {
 	// Output: 1h1m0s
 }
 
-// A store that is written for clarity, not for speed.
+// The reference is a store written for clarity, not for speed.
 func ExampleNewReference() {
 	clock := storetest.NewClock()
 	store := storetest.NewReference(clock)
@@ -67,7 +67,7 @@ func ExampleNewReference() {
 	// true 1
 }
 
-// Histories of one seed are the same, so that a fault that one shows can be shown again.
+// Histories with the same seed are the same, so that an error can be reproduced.
 func ExampleRandomHistory() {
 	fmt.Println(storetest.RandomHistory(1, 100).Len())
 	// Output: 100

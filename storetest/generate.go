@@ -9,8 +9,9 @@ import (
 	"github.com/sluiceproject/sluice/internal/private"
 )
 
-// generator makes up the calls of a history. It plays them to a reference as it goes, so that it can aim at the
-// moments where answers change, and can avoid asking a clock that was set back about what stores may have forgotten.
+// generator generates the calls of a random history. It applies them to a reference as it goes, so that it can aim at
+// the times where decisions change, and avoids calls on a clock set back that depend on state which stores may have
+// removed.
 type generator struct {
 	draw   func(n int) int
 	caps   Caps
@@ -19,9 +20,9 @@ type generator struct {
 	rules  []*sluice.Rule
 	keys   []string
 	now    int64
-	aims   []time.Duration            // moments worth waiting for, from now
+	aims   []time.Duration            // interesting times, relative to now
 	labels []labelled                 // takes that can be settled
-	limits map[string][]*sluice.Limit // all that each rule has had of a kind
+	limits map[string][]*sluice.Limit // all limits of a kind that each rule has had
 	taken  int
 }
 
@@ -46,7 +47,7 @@ func newGenerator(draw func(n int) int, caps Caps) *generator {
 	return g
 }
 
-// oneIn is true once in n draws.
+// oneIn reports whether a random event of probability 1/n occurs.
 func (g *generator) oneIn(n int) bool { return g.draw(n) == n-1 }
 
 func pick[T any](g *generator, from ...T) T { return from[g.draw(len(from))] }
@@ -92,7 +93,7 @@ func (g *generator) limit() sluice.Limit {
 	return l
 }
 
-// next makes up a call.
+// next returns a random call.
 func (g *generator) next() op {
 	o := op{at: g.time()}
 	switch {
@@ -120,7 +121,7 @@ func (g *generator) next() op {
 	return o
 }
 
-// quarrels tells that a call would settle a take and take from the same bucket, or use an ID twice on it.
+// quarrels reports whether a call with t would settle a take and take from the same bucket, or use an ID twice on it.
 func quarrels(takes []take, t *take) bool {
 	return slices.ContainsFunc(takes, func(o take) bool {
 		same := o.Rule.Name == t.Rule.Name && o.Key == t.Key
@@ -128,7 +129,7 @@ func quarrels(takes []take, t *take) bool {
 	})
 }
 
-// touched is what the call asks about.
+// touched returns the takes of the call, or the bucket of a reset or block as a take.
 func (g *generator) touched(o *op) []sluice.Take {
 	if o.keys != "" {
 		return []sluice.Take{{Rule: o.rule, Key: o.key}}
@@ -145,7 +146,7 @@ func isPlain(t *take) bool {
 		!t.Rule.Shadow && !t.Rule.ChargeDenied
 }
 
-// time moves the clock: not at all, by a share of some window, to where an answer changes, or back.
+// time moves the clock: not at all, by a part of some window, to a time where a decision changes, or back.
 func (g *generator) time() int64 {
 	window := pick(g, g.rules...).Limit.Window.Microseconds()
 	switch g.draw(12) {
@@ -167,7 +168,7 @@ func (g *generator) time() int64 {
 	return max(g.now-back, ClockStart.Add(-24*time.Hour).UnixMicro())
 }
 
-// change gives a rule other numbers, or another algorithm.
+// change changes the limit of a rule, or its algorithm.
 func (g *generator) change() {
 	i := g.draw(len(g.rules))
 	r := *g.rules[i]
@@ -194,20 +195,20 @@ func (g *generator) change() {
 	}
 	g.rules[i] = changed
 	g.had(changed)
-	if remembersAll(&changed.Limit) { // to settle under the old numbers would be to grow again
+	if remembersAll(&changed.Limit) { // settling under the old limit would make the log grow again
 		g.labels = slices.DeleteFunc(g.labels, func(l labelled) bool { return l.rule.Name == changed.Name })
 	}
 }
 
-// had notes the numbers of a rule.
+// had records a limit of a rule.
 func (g *generator) had(r *sluice.Rule) {
 	name := r.Name + " " + kindOf(&r.Limit)
 	g.limits[name] = append(g.limits[name], &r.Limit)
 }
 
-// certain tells that stores agree on what becomes of the count if a rule's limit is changed so. Buckets must keep to
-// whole microseconds a token, where no fraction of one is lost. Logs must not grow: stores differ in how soon they drop what
-// has left.
+// certain reports whether all stores convert the usage in the same way if a rule's limit changes to this one. Buckets
+// must have whole microseconds per token, so that no fraction is lost. Logs must not get longer, because stores differ
+// in how soon they remove expired entries.
 func (g *generator) certain(changed *sluice.Rule) bool {
 	l := &changed.Limit
 	exact := func(l *sluice.Limit) bool {
@@ -217,14 +218,14 @@ func (g *generator) certain(changed *sluice.Rule) bool {
 		switch {
 		case records(changed), !exact(l) || !exact(old), remembersAll(l) && l.Window > old.Window:
 			return false
-		case !sameShape(l, old) && private.ParamsOf(l).Shape() == private.ParamsOf(old).Shape(): // stores tell limits apart by a fingerprint of 8 bits
+		case !sameShape(l, old) && private.ParamsOf(l).Shape() == private.ParamsOf(old).Shape(): // stores distinguish limits by a shape of 8 bits
 			return false
 		}
 	}
 	return true
 }
 
-// sameShape tells that what is kept under one limit means the same under the other.
+// sameShape reports whether a state under one limit means the same under the other.
 func sameShape(a, b *sluice.Limit) bool {
 	switch kindOf(a) {
 	case "bucket", "initial":
@@ -235,23 +236,23 @@ func sameShape(a, b *sluice.Limit) bool {
 	return shapeOf(a) == shapeOf(b)
 }
 
-// windows of the limits that are made up.
+// windows are the windows of random limits.
 var windows = []time.Duration{
 	time.Millisecond, 7 * time.Millisecond, 500 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second,
 	time.Minute, 25 * time.Minute,
 }
 
-// remembersAll tells that a limit keeps each take.
+// remembersAll reports whether a limit stores each take.
 func remembersAll(l *sluice.Limit) bool {
 	return l.Algorithm == sluice.SlidingWindowLog || l.Algorithm == sluice.Concurrency
 }
 
-// records tells that a rule is a log that records refused requests too.
+// records reports whether a rule is a log that stores denied requests too.
 func records(r *sluice.Rule) bool {
 	return r.ChargeDenied && r.Limit.Algorithm == sluice.SlidingWindowLog
 }
 
-// take makes up a take.
+// take returns a random take.
 func (g *generator) take() take {
 	if len(g.labels) > 0 && g.oneIn(10) {
 		return g.settling()
@@ -286,7 +287,7 @@ func (g *generator) take() take {
 	return t
 }
 
-// settling gives an earlier take back, or charges more for it.
+// settling returns a refund of an earlier take, or an additional charge.
 func (g *generator) settling() take {
 	l := pick(g, g.labels...)
 	t := take{Take: sluice.Take{Rule: l.rule, Key: l.key, Receipt: 1}, settles: l.label}
@@ -297,15 +298,15 @@ func (g *generator) settling() take {
 	return t
 }
 
-// counted tells that something of a take's bucket has not worn off: it was not charged before the rule changed to
-// another kind of limit and only remembered by its ID.
+// counted reports whether a take's bucket has unexpired usage. It has none if the take was charged before the rule
+// changed to another kind of limit and only its ID is stored.
 func (g *generator) counted(t *take) bool { return g.model.meter(&t.Take).hasExpired() > g.now }
 
-// follow plays the call to the model and notes what is worth aiming at.
+// follow applies the call to the model and records interesting times.
 func (g *generator) follow(o *op) {
 	o.want, o.fail = g.player.play(o)
 	for i, d := range o.want {
-		renewed := time.Duration(0) // when a key is new again
+		renewed := time.Duration(0) // when a key is fully reset
 		if len(o.takes) > i && o.takes[i].EffectiveLimit().Initial != 0 && g.oneIn(5) {
 			renewed = d.ResetAfter + 24*time.Hour
 		}
@@ -314,7 +315,8 @@ func (g *generator) follow(o *op) {
 				g.aims = append(g.aims, aim)
 			}
 		}
-		// A log that records refusals drops what no decision could need, which then cannot be given back.
+		// A log that stores denied requests drops entries that no decision can depend on, which then cannot be
+		// refunded.
 		if t := &o.takes[i]; d.Allowed && d.Granted > 0 && t.label != 0 && !records(t.Rule) && g.counted(t) {
 			g.labels = append(g.labels, labelled{t.label, int(d.Granted), t.Rule, t.Key})
 		}

@@ -12,17 +12,17 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// History is a sequence of calls on a clock that mostly runs forward. It can be applied to any number of stores, which
-// all give the same answers.
+// History is a sequence of calls on a clock that mostly runs forwards. It can be applied to any number of stores, which
+// must all return the same decisions.
 type History struct {
 	ops []op
 }
 
 // op is one call.
 type op struct {
-	at    int64 // where the clock stands, in microseconds since the epoch
+	at    int64 // time of the clock, in microseconds since the epoch
 	takes []take
-	one   bool // through a limiter, which takes the store's shortcut if there is one
+	one   bool // through a limiter, which uses the store's fast path if there is one
 
 	// Instead of takes:
 	keys  string // "reset" or "block"
@@ -30,18 +30,18 @@ type op struct {
 	key   string
 	block time.Duration
 
-	want []sluice.Decision // what a reference answers
+	want []sluice.Decision // the reference's decisions
 	fail error
 }
 
-// take is a sluice.Take whose Receipt is that of an earlier one's decision.
+// take is a sluice.Take whose Receipt is that of an earlier take's decision.
 type take struct {
 	sluice.Take
 	label, settles int // numbers of takes; 0: none
 }
 
-// RandomHistory returns a history of n calls: all algorithms, costs around the limit, several takes at once, changed
-// limits, takes given back, clocks that step. The same seed gives the same history.
+// RandomHistory returns a history of n random calls: all algorithms, costs around the limit, several takes per call,
+// changed limits, refunds, clocks that step. The same seed returns the same history.
 func RandomHistory(seed uint64, n int) History {
 	rng := rand.New(rand.NewPCG(seed, 0x5353))
 	g := newGenerator(rng.IntN, Caps{})
@@ -52,7 +52,7 @@ func RandomHistory(seed uint64, n int) History {
 	return h
 }
 
-// Len is how many calls the history has.
+// Len returns the number of calls.
 func (h History) Len() int { return len(h.ops) }
 
 // player applies a history's calls to a store.
@@ -68,7 +68,7 @@ func newPlayer(store sluice.Store, clock *Clock) *player {
 	return &player{store, clock, map[int]int64{}, map[*sluice.Rule]*sluice.Limiter{}}
 }
 
-// limiter returns a limiter of one rule.
+// limiter returns a limiter with one rule.
 func (p *player) limiter(r *sluice.Rule) *sluice.Limiter {
 	if p.limiters[r] == nil {
 		p.limiters[r] = sluice.Must(sluice.NewWithRules(p.store, []*sluice.Rule{r}))
@@ -76,7 +76,7 @@ func (p *player) limiter(r *sluice.Rule) *sluice.Limiter {
 	return p.limiters[r]
 }
 
-// play applies one call and returns the answers. Its error is the store's.
+// play applies one call and returns the decisions. Its error is the store's.
 func (p *player) play(o *op) ([]sluice.Decision, error) {
 	p.clock.Set(time.UnixMicro(o.at))
 	ctx := context.Background()
@@ -110,8 +110,8 @@ func (p *player) play(o *op) ([]sluice.Decision, error) {
 	return out, nil
 }
 
-// Compare applies random histories to the stores and fails the test at the first answer that differs from the
-// [Reference]'s, and so from another store's.
+// Compare applies random histories to the stores. It fails the test at the first decision that differs from that of the
+// [Reference], and so from that of another store.
 func Compare(t *testing.T, harnesses ...Harness) {
 	t.Helper()
 	histories, calls := 20, 300
@@ -122,7 +122,7 @@ func Compare(t *testing.T, harnesses ...Harness) {
 		history := RandomHistory(seed, calls)
 		for i, h := range harnesses {
 			if h.Caps != (Caps{}) {
-				t.Fatalf("harness %d declares %+v: what it answers need not be what others do", i, h.Caps)
+				t.Fatalf("harness %d declares Caps %+v: only stores with zero Caps can be compared", i, h.Caps)
 			}
 			if err := compareHistory(h.opener(t), history); err != nil {
 				t.Fatalf("harness %d, seed %d: %v", i, seed, err)
@@ -131,7 +131,7 @@ func Compare(t *testing.T, harnesses ...Harness) {
 	}
 }
 
-// compareHistory applies a history to a store and compares its answers with the reference's.
+// compareHistory applies a history to a store and compares its decisions with those of the reference.
 func compareHistory(open *opener, h History) error {
 	player := newPlayer(open.store())
 	for i := range h.ops {
@@ -159,7 +159,7 @@ func compareAnswers(got []sluice.Decision, err error, o *op) error {
 	return nil
 }
 
-// describe writes all of a decision.
+// describe formats all fields of a decision.
 func describe(d *sluice.Decision) string {
 	var b strings.Builder
 	verdict := "deny"
@@ -173,7 +173,7 @@ func describe(d *sluice.Decision) string {
 		verdict, d.Granted, d.Remaining, d.Limit, d.RetryAfter, d.ResetAfter, d.Delay,
 		time.UnixMicro(d.Receipt).UTC().Format("15:04:05.999999"))
 	if d.Allowed && d.ExceedsLimit {
-		b.WriteString(" (and never)")
+		b.WriteString(" (exceeds limit)")
 	}
 	if d.Source != sluice.SourceStore || d.ShadowDenied {
 		fmt.Fprintf(&b, " source=%v shadow=%v", d.Source, d.ShadowDenied)
@@ -181,7 +181,7 @@ func describe(d *sluice.Decision) string {
 	return b.String()
 }
 
-// tail writes the calls up to the i-th that touched the same keys, the last of them.
+// tail formats the last calls up to the i-th that use the same keys.
 func (h History) tail(i int, o *op) string {
 	touched := map[string]bool{}
 	for _, t := range o.takes {
@@ -201,7 +201,7 @@ func (h History) tail(i int, o *op) string {
 	return strings.Join(lines, "\n")
 }
 
-// String writes a call on one line.
+// String formats a call on one line.
 func (o *op) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "at %v", time.UnixMicro(o.at).Sub(ClockStart))

@@ -10,10 +10,10 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// bucketName is a rule and a key.
+// bucketName is the name of a rule and a key.
 type bucketName struct{ rule, key string }
 
-// oddKeys are names that some encoding, some protocol or some separator would trip over. All are different.
+// oddKeys returns names that are problematic for some encoding, protocol or separator. All are different.
 func oddKeys() []bucketName {
 	kilo := strings.Repeat("k", 1024)
 	names := []bucketName{
@@ -74,17 +74,17 @@ func oddKeys() []bucketName {
 	})
 }
 
-// joinedKeys are pairs that would be one if rule and key were joined.
+// joinedKeys returns pairs that would be equal if rule and key were joined.
 func joinedKeys() (names []bucketName) {
 	for _, sep := range []string{":", "|", "/", ".", "_", "-", " ", "\n", "\x00", ",", "}{", "=", "&"} {
 		names = append(names, bucketName{"a" + sep + "b", "c"}, bucketName{"a", "b" + sep + "c"}, bucketName{"a", "b"})
 		names = append(names, bucketName{"a" + sep, "c"}, bucketName{"a", sep + "c"})
 	}
-	// Lengths that would be one if they were written in digits before the bytes.
+	// Equal if lengths were written as digits before the bytes.
 	return append(names, bucketName{"l", "1:a"}, bucketName{"l1", ":a"}, bucketName{"l1:", "a"}, bucketName{"1", "1:a"})
 }
 
-// oddNames gives each of the odd names a budget of its own: whatever the others spend, it has all of it, and once.
+// oddNames checks that each of the odd names has its own quota, regardless of the usage of the others.
 func oddNames(o *opener) error {
 	p := o.probe()
 	names := oddKeys()
@@ -94,24 +94,24 @@ func oddNames(o *opener) error {
 			rules[n.rule] = newRule(n.rule, sluice.Per(5, long).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest))
 		}
 	}
-	// Each spends another share, so that two that are one by mistake are seen from both sides.
+	// Each has a different usage, so that two that share a bucket are detected from both sides.
 	for round := range 2 {
 		for i, n := range names {
 			share := int64(1 + i%2)
 			d := p.take(rules[n.rule], n.key, share)
 			if want := 5 - share*int64(round+1); !d.Allowed || d.Remaining != want {
-				return fmt.Errorf("rule %.40q, key %.40q: %s, want remaining=%d: it shares a bucket", n.rule, n.key, describe(&d), want)
+				return fmt.Errorf("rule %.40q, key %.40q: %s, want remaining=%d: the key shares a bucket with another one", n.rule, n.key, describe(&d), want)
 			}
 		}
 	}
 	for i, n := range names {
 		left := 5 - 2*int64(1+i%2)
-		p.expect(fmt.Sprintf("rule %.40q, key %.40q: admitted of what was left", n.rule, n.key), p.admitted(rules[n.rule], n.key, 9, 1), left)
+		p.expect(fmt.Sprintf("rule %.40q, key %.40q: admitted of the remaining quota", n.rule, n.key), p.admitted(rules[n.rule], n.key, 9, 1), left)
 	}
 	return p.fault()
 }
 
-// isolated runs a history of many keys, and for one of them that key's part of it alone: its answers are the same.
+// isolated runs a history of many keys, and the part of one key alone. The decisions for that key must be the same.
 func isolated(o *opener) error {
 	for seed := range uint64(4) {
 		rng := rand.New(rand.NewPCG(seed, 0x1507))
@@ -147,7 +147,7 @@ func isolated(o *opener) error {
 	return nil
 }
 
-// forgets lets everything wear off: a store that can count its keys has none left, and each is as if never used.
+// forgets lets all state expire: a store with a method Len must have no keys left, and each key must be fully reset.
 func forgets(o *opener) error {
 	p := o.probe()
 	counted, counts := p.store.(interface{ Len() int })
@@ -161,7 +161,7 @@ func forgets(o *opener) error {
 			rules = append(rules, algorithms[j].rule(fmt.Sprintf("%s %v", algorithms[j].name, window), 3, window))
 		}
 	}
-	for round := range 4 { // take, deny, give back, take
+	for round := range 4 { // take, deny, refund, take
 		for _, r := range rules {
 			d := p.take(r, "k", int64(1+round%2))
 			if round == 2 && d.Allowed {
@@ -171,22 +171,22 @@ func forgets(o *opener) error {
 		}
 	}
 	if counts && counted.Len() == 0 {
-		p.failf("%d keys were used and Len is 0", len(rules))
+		p.failf("Len is 0 after the use of %d keys", len(rules))
 	}
 	p.clock.Advance(longest)
 	if counts {
-		p.expect("keys after all has worn off", int64(counted.Len()), 0)
+		p.expect("Len after all state has expired", int64(counted.Len()), 0)
 	}
 	for _, r := range rules {
 		if d := p.peek(r, "k"); d.Remaining != d.Limit || d.ResetAfter != 0 {
-			p.failf("%v, after all has worn off: %s", r.Limit, describe(&d))
+			p.failf("%v: not fully reset after all state has expired: %s", r.Limit, describe(&d))
 		}
 	}
 	return p.fault()
 }
 
-// keepsUntil spends all of a limit and asks a microsecond before each moment at which something comes back: expiry
-// must not grant early.
+// keepsUntil uses all of a limit and takes 1 µs before each time at which quota is replenished: an expiry must not
+// grant quota early.
 func keepsUntil(o *opener) error {
 	for _, window := range []time.Duration{2 * time.Millisecond, 300 * time.Millisecond, 999 * time.Millisecond, 1500 * time.Millisecond, 90 * time.Second} {
 		for _, a := range algorithms {
@@ -198,7 +198,7 @@ func keepsUntil(o *opener) error {
 			d := p.take(rule, "k", 4)
 			p.clock.Advance(d.ResetAfter - time.Microsecond)
 			if early := p.take(rule, "k", 4); early.Allowed && a.name != "sliding_counter" && a.name != "sliding_counter_subwindows" {
-				return fmt.Errorf("%v: all of it again, %v after it was spent and a microsecond before it wears off", rule.Limit, d.ResetAfter)
+				return fmt.Errorf("%v: the whole limit was allowed again after %v, 1 µs before ResetAfter", rule.Limit, d.ResetAfter)
 			}
 			if err := p.fault(); err != nil {
 				return err

@@ -6,7 +6,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// TestLinearModel tries histories that a counter of 2 could have given, and some that it could not.
+// TestLinearModel checks histories that a counter of 2 could produce, and some that it could not.
 func TestLinearModel(t *testing.T) {
 	take := func(call, back int64, allowed bool, remaining int64) porcupine.Operation {
 		return porcupine.Operation{

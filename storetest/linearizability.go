@@ -11,12 +11,12 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// On a clock that stands still a fixed window and a token bucket are a counter. Whatever callers do at the same time,
-// there must be an order of their calls in which a counter would have given the same answers.
+// On a clock that stands still a fixed window and a token bucket are a counter. For any concurrent calls there must be
+// an order in which a counter would return the same results.
 
 type counterInput struct {
 	reset bool
-	cost  int64 // 0 peeks
+	cost  int64 // 0 is a peek
 }
 
 type counterOutput struct {
@@ -24,7 +24,7 @@ type counterOutput struct {
 	remaining int64
 }
 
-// counterModel is a counter with a limit; its state is what was spent.
+// counterModel is a counter with a limit; its state is the usage.
 func counterModel(limit int64) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return int64(0) },
@@ -47,12 +47,12 @@ func counterModel(limit int64) porcupine.Model {
 
 const (
 	linearClients = 8
-	linearCalls   = 100 // a client
+	linearCalls   = 100 // per client
 	linearLimit   = 60
-	linearTime    = 30 * time.Second // in which the checker must come to a verdict
+	linearTime    = 30 * time.Second // timeout of the checker
 )
 
-// linearizable records what eight callers ask of one key and are answered, and looks for such an order.
+// linearizable records the concurrent calls of eight callers on one key, and checks that there is such an order.
 func linearizable(a algorithm) func(o *opener) error {
 	return func(o *opener) error {
 		p := o.probe()
@@ -86,7 +86,7 @@ func linearizable(a algorithm) func(o *opener) error {
 	}
 }
 
-// counter plays one call.
+// counter applies one call.
 func (p *probe) counter(rule *sluice.Rule, in counterInput) counterOutput {
 	if in.reset {
 		p.reset(rule, "k")
@@ -96,13 +96,13 @@ func (p *probe) counter(rule *sluice.Rule, in counterInput) counterOutput {
 	return counterOutput{d.Allowed, d.Remaining}
 }
 
-// checkLinear tells whether a counter could have given these answers.
+// checkLinear returns an error unless a counter could return these results.
 func checkLinear(history []porcupine.Operation, limit int64) error {
 	switch porcupine.CheckOperationsTimeout(counterModel(limit), history, linearTime) {
 	case porcupine.Ok:
 		return nil
 	case porcupine.Unknown:
-		return fmt.Errorf("no verdict on %d calls after %v", len(history), linearTime)
+		return fmt.Errorf("linearizability of %d calls is undecided after %v", len(history), linearTime)
 	}
-	return fmt.Errorf("no order of %d calls by %d callers explains their answers", len(history), linearClients)
+	return fmt.Errorf("not linearizable: no order of %d calls by %d callers explains their results", len(history), linearClients)
 }

@@ -8,31 +8,31 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// meter is what one bucket has spent, by the definition of its algorithm. Times are microseconds since the epoch. What
-// it says of a time is a function of that time alone, so that one may ask about the future.
+// meter is the state of one bucket, by the definition of its algorithm. Times are microseconds since the epoch. Its
+// results for a time depend on that time alone, so that future times can be queried.
 type meter interface {
-	// adopted is the meter, or a copy of it, as read under a limit whose numbers it was not written under.
+	// adopted returns the meter, or a copy of it, converted to another limit.
 	adopted(l *sluice.Limit, now int64) meter
-	// fits tells whether cost could be spent at t if nobody else came before.
+	// fits reports whether cost is allowed at t if no other take comes before.
 	fits(l *sluice.Limit, t, cost int64) bool
-	// remaining is the largest cost that fits at t.
+	// remaining returns the largest cost that fits at t.
 	remaining(l *sluice.Limit, t int64) int64
-	// expiresAt is when the meter equals that of a key never seen, t at the earliest.
+	// expiresAt returns when the meter is fully reset, at the earliest t.
 	expiresAt(l *sluice.Limit, t int64) int64
-	// hasExpired is from when on nothing needs to be remembered.
+	// hasExpired returns the time from which on no state is needed.
 	hasExpired() int64
-	// spend books a cost that was allowed, from a moment on, and returns the moment that names it.
+	// spend charges an allowed cost, from a time on, and returns the receipt.
 	spend(l *sluice.Limit, now, cost, at int64) int64
-	// charge books a cost that was refused.
+	// charge charges a denied cost.
 	charge(l *sluice.Limit, now, cost int64)
-	// adjust settles the take that counts from at and was charged so much: delta more, which is charged now, or if negative
-	// less, as far as it has not worn off.
+	// adjust settles the take with the receipt at that was charged this much. A positive delta is charged now, a
+	// negative delta refunds the unexpired part.
 	adjust(l *sluice.Limit, now, at, charged, delta int64) int64
-	// leaves tells whether anything wears off at a time for which gone is true.
+	// leaves reports whether any usage expires at a time for which gone returns true.
 	leaves(gone func(at int64) bool) bool
 }
 
-// kindOf names limits that can read each other's counts.
+// kindOf names the kind of a limit. Limits of one kind can read each other's state.
 func kindOf(l *sluice.Limit) string {
 	switch l.Algorithm {
 	case sluice.TokenBucket, sluice.LeakyBucket, sluice.LeakyQueue:
@@ -71,7 +71,7 @@ func newMeter(l *sluice.Limit) meter {
 	return &bucketMeter{}
 }
 
-// maxOf is the largest cost that can ever fit, which callers are told as their limit.
+// maxOf returns the largest cost that can ever fit, which is Decision.Limit.
 func maxOf(l *sluice.Limit) int64 {
 	switch l.Algorithm {
 	case sluice.TokenBucket, sluice.LeakyBucket, sluice.LeakyQueue:
@@ -80,12 +80,12 @@ func maxOf(l *sluice.Limit) int64 {
 	return l.Count + l.SoftExcess
 }
 
-// waits tells that a take may be given a place later than now.
+// waits reports whether a take can be allowed with a delay.
 func waits(l *sluice.Limit) bool {
 	return l.Algorithm == sluice.TokenBucket || l.Algorithm == sluice.LeakyBucket
 }
 
-// tryCost answers a take of exactly this cost.
+// tryCost decides a take of exactly this cost.
 func tryCost(m meter, l *sluice.Limit, now, cost int64, maxDelay time.Duration) sluice.Decision {
 	d := sluice.Decision{Remaining: m.remaining(l, now), ResetAfter: micros(m.expiresAt(l, now) - now), Receipt: now}
 	if cost > maxOf(l) {
@@ -101,22 +101,22 @@ func tryCost(m meter, l *sluice.Limit, now, cost int64, maxDelay time.Duration) 
 	switch {
 	case waits(l):
 		d.Delay = micros(fit)
-	case l.Algorithm == sluice.LeakyQueue: // behind everything that is in the queue
+	case l.Algorithm == sluice.LeakyQueue: // behind all takes in the queue
 		d.Delay = micros(m.expiresAt(l, now) - now)
 	}
 	d.Receipt = now + d.Delay.Microseconds()
 	return d
 }
 
-// retryAfter is how much later a take is allowed if nobody else comes: 0 if it is allowed now.
+// retryAfter returns how much later a take is allowed if no other take comes, or 0 if it is allowed now.
 func retryAfter(m meter, l *sluice.Limit, now, cost int64, maxDelay time.Duration) int64 {
 	return retryFrom(m, l, now, firstFit(m, l, now, cost), maxDelay)
 }
 
-// retryFrom is the same for a cost that fits so much later.
+// retryFrom is retryAfter for a cost that fits after fit.
 func retryFrom(m meter, l *sluice.Limit, now, fit int64, maxDelay time.Duration) int64 {
 	switch {
-	case waits(l): // from when the wait is short enough
+	case waits(l): // when the delay is short enough
 		return max(0, fit-maxDelay.Microseconds())
 	case l.Algorithm == sluice.LeakyQueue && maxDelay > 0:
 		return max(fit, m.expiresAt(l, now)-now-maxDelay.Microseconds())
@@ -124,8 +124,8 @@ func retryFrom(m meter, l *sluice.Limit, now, fit int64, maxDelay time.Duration)
 	return fit
 }
 
-// firstFit is how much later than now cost fits. Where the definition does not give the moment it is searched for: room
-// only ever grows while nobody comes.
+// firstFit returns how much later than now cost fits. Where the definition does not give the time, it is searched for:
+// while no take comes, the available quota only grows.
 func firstFit(m meter, l *sluice.Limit, now, cost int64) int64 {
 	if m.fits(l, now, cost) {
 		return 0

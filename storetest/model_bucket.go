@@ -7,20 +7,20 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// bucketMeter is a bucket that is refilled, or leaks, continuously. It holds Burst; what was spent comes back at
-// Count per Window. It keeps the moment at which the bucket is full again: the number of tokens follows from it. When the
-// numbers change, the part of the bucket that is missing does not.
+// bucketMeter is a bucket that is refilled, or leaks, continuously. It holds Burst, and is refilled at Count per
+// Window. Its state is the time when the bucket is full again, from which the number of tokens follows. When the limit
+// changes, the missing share of the bucket stays the same.
 //
-// With an Initial, the bucket of a new key holds that and is filled from the first request on. A key is new that was never
-// seen, or whose bucket has been full for keptFull.
+// With an Initial, the bucket of a new key holds Initial and is refilled from the first request on. A key is new if it
+// was never used, or if its bucket has been full for keptFull.
 type bucketMeter struct {
 	full  *big.Rat // nil: full, or new
-	fill  *big.Rat // how long an empty one took to fill, and what it held, under which it was written
+	fill  *big.Rat // time to fill it when empty, and its burst, under the limit at the last write
 	burst int64
-	kept  bool // for keptFull once it is full
+	kept  bool // kept for keptFull once it is full
 }
 
-// keptFull is how long a bucket with an Initial is remembered once it is full.
+// keptFull is how long the state of a bucket with an Initial is kept once it is full.
 const keptFull = int64(24 * time.Hour / time.Microsecond)
 
 // isNew reports whether the bucket is that of a new key.
@@ -28,7 +28,7 @@ func (m *bucketMeter) isNew(l *sluice.Limit, t int64) bool {
 	return l.Initial != 0 && (m.full == nil || m.hasExpired() <= t)
 }
 
-// fullAt is when the bucket is full, or nil if it is.
+// fullAt returns when the bucket is full, or nil if it is full.
 func (m *bucketMeter) fullAt(l *sluice.Limit, t int64) *big.Rat {
 	if m.isNew(l, t) {
 		missing := new(big.Rat).Quo(whole(l.Burst-max(0, l.Initial)), rate(l))
@@ -47,22 +47,22 @@ func (m *bucketMeter) begin(l *sluice.Limit, now int64) {
 	}
 }
 
-// fillOf is how long it takes to fill an empty bucket.
+// fillOf returns how long it takes to fill an empty bucket.
 func fillOf(l *sluice.Limit) *big.Rat { return new(big.Rat).Quo(whole(l.Burst), rate(l)) }
 
-// rate is Count per Window, in tokens per microsecond.
+// rate returns Count per Window, in tokens per microsecond.
 func rate(l *sluice.Limit) *big.Rat { return big.NewRat(l.Count, l.Window.Microseconds()) }
 
 func whole(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 
 // floor rounds down.
 func floor(r *big.Rat) int64 {
-	return new(big.Int).Div(r.Num(), r.Denom()).Int64() // Euclidean, and the denominator is positive
+	return new(big.Int).Div(r.Num(), r.Denom()).Int64() // Euclidean division; the denominator is positive
 }
 
 func ceil(r *big.Rat) int64 { return -floor(new(big.Rat).Neg(r)) }
 
-// tokens is what is in the bucket: less than nothing if it is in debt.
+// tokens returns the number of tokens in the bucket, negative for a negative balance.
 func (m *bucketMeter) tokens(l *sluice.Limit, t int64) *big.Rat {
 	full := m.fullAt(l, t)
 	if full == nil {
@@ -73,8 +73,8 @@ func (m *bucketMeter) tokens(l *sluice.Limit, t int64) *big.Rat {
 	return missing.Sub(whole(l.Burst), missing)
 }
 
-// adopted keeps the part that is missing, debt included up to the most there may be. A time is kept in whole microseconds
-// when it changes.
+// adopted keeps the missing share, including a negative balance up to its maximum. The time is rounded to whole
+// microseconds when it changes.
 func (m *bucketMeter) adopted(l *sluice.Limit, now int64) meter {
 	if m.full == nil || m.full.Cmp(whole(now)) <= 0 || m.burst == l.Burst && m.fill.Cmp(fillOf(l)) == 0 {
 		return m
@@ -94,7 +94,7 @@ func (m *bucketMeter) fits(l *sluice.Limit, t, cost int64) bool {
 	return m.tokens(l, t).Cmp(whole(cost)) >= 0
 }
 
-// reaches is when there are so many tokens: that many before it is full.
+// reaches returns when the bucket contains this many tokens.
 func (m *bucketMeter) reaches(l *sluice.Limit, now, tokens int64) int64 {
 	before := new(big.Rat).Quo(whole(l.Burst-tokens), rate(l))
 	return ceil(before.Sub(m.fullAt(l, now), before))
@@ -119,7 +119,7 @@ func (m *bucketMeter) hasExpired() int64 {
 	return ceil(m.full)
 }
 
-// later takes cost out of the bucket as if at a moment.
+// later takes cost out of the bucket as of the time at.
 func (m *bucketMeter) later(l *sluice.Limit, at int64, cost *big.Rat) {
 	full := m.fullAt(l, at)
 	if full == nil {
@@ -134,7 +134,7 @@ func (m *bucketMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
 	return at
 }
 
-// charge takes what is left and no more.
+// charge takes the available tokens and no more.
 func (m *bucketMeter) charge(l *sluice.Limit, now, cost int64) {
 	left := m.tokens(l, now)
 	if left.Sign() <= 0 {
@@ -146,7 +146,7 @@ func (m *bucketMeter) charge(l *sluice.Limit, now, cost int64) {
 	m.later(l, now, left)
 }
 
-// maxNegative is the most that a settlement may leave to come back: ten bursts, and what comes back in an hour.
+// maxNegative returns the maximum backlog after a settlement: ten bursts plus the refill of one hour.
 func maxNegative(l *sluice.Limit) *big.Rat {
 	hour := new(big.Rat).Mul(rate(l), whole(time.Hour.Microseconds()))
 	return hour.Add(hour, whole(10*l.Burst))
@@ -180,22 +180,24 @@ func (m *bucketMeter) adjust(l *sluice.Limit, now, at, charged, delta int64) int
 	return -freed(missing, back)
 }
 
-// freed is how many units fewer are missing after a refund, rounded up before and after as callers see it in Remaining.
+// freed returns by how many units Remaining rises after a refund, where the missing amount is rounded up before and
+// after.
 func freed(missing, back *big.Rat) int64 {
 	return ceil(missing) - ceil(new(big.Rat).Sub(missing, back))
 }
 
-// returnable is how much of a take can be given back: what has not flowed back since, or from a queue all of it.
+// returnable returns how much of a take can be refunded: the part that has not been refilled since, or for a queue all
+// of it.
 func (m *bucketMeter) returnable(l *sluice.Limit, now, at, charged, cost int64) *big.Rat {
 	if l.Algorithm == sluice.LeakyQueue {
-		// Those who stand behind a place have been told when to leave: only the last place can be given back.
+		// Takes behind a place in the queue have a promised time: only the last place can be refunded.
 		without := new(big.Rat).Sub(m.full, new(big.Rat).Quo(whole(charged), rate(l)))
 		if without.Cmp(whole(at)) > 0 {
 			return new(big.Rat)
 		}
 		return whole(cost)
 	}
-	// Those who wait keep their places, and until the last of them what came back would overflow.
+	// Delayed takes keep their times, and until the last of them refunded tokens would overflow.
 	last := new(big.Rat).Sub(m.full, new(big.Rat).Quo(whole(l.Burst), rate(l)))
 	if last.Cmp(whole(max(at, now))) > 0 || at > now && cost < charged {
 		return new(big.Rat)
@@ -207,7 +209,7 @@ func (m *bucketMeter) returnable(l *sluice.Limit, now, at, charged, cost int64) 
 	return whole(cost)
 }
 
-// settle forgets a bucket that is full, or keeps that it is full since now.
+// settle removes the state of a full bucket, or keeps that it is full since now.
 func (m *bucketMeter) settle(now int64) {
 	if m.full.Cmp(whole(now)) <= 0 {
 		if m.full = nil; m.kept {
@@ -218,17 +220,17 @@ func (m *bucketMeter) settle(now int64) {
 
 func (m *bucketMeter) leaves(gone func(int64) bool) bool { return gone(m.hasExpired()) }
 
-// intervalMeter is a bucket that is refilled by Count at the end of each Window. When it is full its intervals begin
-// anew: at the next take, or at a multiple of the window, as the limit is aligned.
+// intervalMeter is a bucket that is refilled by Count at the end of each Window. When it is full, a new interval starts
+// with the next take, or at a multiple of the window, depending on the limit's alignment.
 type intervalMeter struct {
-	missing int64 // at and after boundary, until the next
+	missing int64 // missing tokens from boundary until the next refill
 	boundary,
-	count, length, burst int64 // under which it was written
+	count, length, burst int64 // of the limit at the last write
 }
 
 func (m *intervalMeter) held() int64 { return m.burst }
 
-// fullAt is the boundary at which nothing is missing any more, and how much more that refill brings than is missing.
+// fullAt returns the refill after which nothing is missing, and by how much that refill exceeds the missing amount.
 func (m *intervalMeter) fullAt() (at, spare int64) {
 	if m.missing <= 0 {
 		return 0, 0
@@ -237,7 +239,7 @@ func (m *intervalMeter) fullAt() (at, spare int64) {
 	return m.boundary + refills*m.length, refills*m.count - m.missing
 }
 
-// at is the meter as it is at t.
+// at returns the meter at the time t.
 func (m *intervalMeter) at(l *sluice.Limit, t int64) intervalMeter {
 	length := l.Window.Microseconds()
 	full, spare := m.fullAt()
@@ -252,7 +254,7 @@ func (m *intervalMeter) at(l *sluice.Limit, t int64) intervalMeter {
 	return intervalMeter{refills*m.count - spare, full - refills*m.length, m.count, m.length, m.burst}
 }
 
-// adopted keeps the part that is missing, rounded up, in the interval that now falls into under the new limit.
+// adopted keeps the missing share, rounded up, in the current interval of the new limit.
 func (m *intervalMeter) adopted(l *sluice.Limit, now int64) meter {
 	length := l.Window.Microseconds()
 	if m.hasExpired() <= now || m.count == l.Count && m.length == length && m.burst == l.Burst {
@@ -285,7 +287,7 @@ func (m *intervalMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
 	return at
 }
 
-// charge takes what is left and no more.
+// charge takes the available tokens and no more.
 func (m *intervalMeter) charge(l *sluice.Limit, now, cost int64) {
 	if next := m.at(l, now); next.missing < l.Burst {
 		next.missing = min(next.missing+cost, l.Burst)
@@ -303,7 +305,7 @@ func (m *intervalMeter) adjust(l *sluice.Limit, now, at, charged, delta int64) i
 		}
 		return more
 	}
-	// What was poured in since cannot be given back; nor anything while others wait, or a part of a place.
+	// Tokens refilled since cannot be refunded; nor any while others are delayed, nor a part of a delayed take.
 	left := charged - next.refilled(at, next.boundary)
 	last := next.boundary + ceilDiv(max(0, next.missing-l.Burst), l.Count)*next.length
 	if last > max(at, now) || at > now && -delta < charged {
@@ -317,7 +319,7 @@ func (m *intervalMeter) adjust(l *sluice.Limit, now, at, charged, delta int64) i
 	return -back
 }
 
-// refilled is what was poured in after at, up to and including the boundary until.
+// refilled returns the tokens refilled after at, up to and including the refill at until.
 func (m *intervalMeter) refilled(at, until int64) int64 {
 	return max(0, ceilDiv(until-at, m.length)) * m.count
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// markBook is what a bucket's reservations leave: for each time at which something was reserved that is not settled, the
-// lowest that was missing from the bucket since, and how much of what was reserved from then on, up to the next of these
-// times, is out. Amounts are units, in exact fractions.
+// markBook contains the marks of a bucket: for each time with unsettled reservations, low is the lowest missing amount
+// since then, and out the unsettled part of the reservations from then on until the next mark. Amounts are units, as
+// exact fractions.
 type markBook []bookMark
 
 type bookMark struct {
@@ -20,16 +20,16 @@ type bookMark struct {
 
 const (
 	maxMarks = 32
-	// markLife is after how long nothing is given back any more.
+	// markLife is the time after which a reservation is no longer refunded.
 	markLife = int64(2 * time.Hour / time.Microsecond)
 )
 
-// lacking is a meter from which something can be missing.
+// lacking is a meter with an amount that can be missing.
 type lacking interface {
 	meter
 	lacks(l *sluice.Limit, now int64) *big.Rat
 	refund(l *sluice.Limit, now int64, back *big.Rat)
-	held() int64 // the burst under which it was written
+	held() int64 // the burst of the limit at the last write
 }
 
 func (m *bucketMeter) lacks(l *sluice.Limit, now int64) *big.Rat {
@@ -54,7 +54,7 @@ func (m *intervalMeter) refund(l *sluice.Limit, now int64, back *big.Rat) {
 	}
 }
 
-// marking returns a take's meter if reservations of it leave marks.
+// marking returns the meter if its reservations leave marks.
 func marking(m meter, l *sluice.Limit) (lacking, bool) {
 	k, ok := m.(lacking)
 	return k, ok && l.Algorithm != sluice.LeakyQueue
@@ -67,7 +67,7 @@ func minOf(a, b *big.Rat) *big.Rat {
 	return b
 }
 
-// scaled is the same part of a bucket that holds more or less.
+// scaled scales the marks to a larger or smaller bucket.
 func (b markBook) scaled(by *big.Rat) markBook {
 	for i := range b {
 		b[i].low, b[i].out = new(big.Rat).Mul(b[i].low, by), new(big.Rat).Mul(b[i].out, by)
@@ -75,7 +75,7 @@ func (b markBook) scaled(by *big.Rat) markBook {
 	return b
 }
 
-// see notes what is missing, before anything changes it.
+// see records the missing amount before it changes.
 func (b markBook) see(now int64, missing *big.Rat) markBook {
 	for i := range b {
 		if b[i].at < now {
@@ -86,7 +86,7 @@ func (b markBook) see(now int64, missing *big.Rat) markBook {
 	return b.tidy()
 }
 
-// tidy keeps no mark by which nothing can be given back, nor one that says no more than the one before it.
+// tidy drops marks that cannot refund anything, and those that are no better than the previous one.
 func (b markBook) tidy() markBook {
 	var kept markBook
 	for _, k := range b {
@@ -101,9 +101,9 @@ func (b markBook) tidy() markBook {
 	return kept
 }
 
-// spent notes that a cost was admitted, for a place that is perhaps still to come, after which so much was missing.
+// spent records an admitted cost, which may be delayed, after which this much was missing.
 func (b markBook) spent(l *sluice.Limit, d *sluice.Decision, missing *big.Rat, settles bool) markBook {
-	if d.Delay > 0 { // so little will be missing just before its place
+	if d.Delay > 0 { // the missing amount just before its time
 		for i := range b {
 			b[i].low = minOf(b[i].low, whole(max(0, l.Burst-d.Granted)))
 		}
@@ -124,7 +124,7 @@ func (b markBook) spent(l *sluice.Limit, d *sluice.Decision, missing *big.Rat, s
 	return b.fold()
 }
 
-// last is the last mark that is not after a time, or -1.
+// last returns the index of the last mark that is not after a time, or -1.
 func (b markBook) last(at int64) int {
 	i := len(b) - 1
 	for i >= 0 && b[i].at > at {
@@ -133,7 +133,7 @@ func (b markBook) last(at int64) int {
 	return i
 }
 
-// fold makes one mark too many part of the one before it, where that costs least.
+// fold merges one mark too many into the previous one, where the loss is smallest.
 func (b markBook) fold() markBook {
 	for len(b) > maxMarks {
 		best, least := 0, new(big.Rat)
@@ -152,7 +152,7 @@ func (b markBook) fold() markBook {
 // settle settles a take that left a mark.
 func (b markBook) settle(m lacking, l *sluice.Limit, t *sluice.Take, charged, now int64) (markBook, int64) {
 	i, share := b.last(t.Receipt), whole(1)
-	if t.ChargedOf != 0 { // of what the bucket held then
+	if t.ChargedOf != 0 { // relative to the burst at that time
 		share = big.NewRat(l.Burst, t.ChargedOf)
 	}
 	if i >= 0 {
@@ -182,21 +182,22 @@ func (b markBook) settle(m lacking, l *sluice.Limit, t *sluice.Take, charged, no
 	return b.tidy(), -freed(missing, back)
 }
 
-// see notes what is missing from a bucket before anything changes it.
+// see records the missing amount of a bucket before it changes.
 func (r *Reference) see(m meter, t *sluice.Take, now int64) {
 	if k, ok := marking(m, t.EffectiveLimit()); ok {
 		r.marks[nameOf(t)] = r.marks[nameOf(t)].see(now, k.lacks(t.EffectiveLimit(), now))
 	}
 }
 
-// mark notes what was just admitted.
+// mark records the take that was just admitted.
 func (r *Reference) mark(m meter, t *sluice.Take, d *sluice.Decision, now int64) {
 	if k, ok := marking(m, t.EffectiveLimit()); ok {
 		r.marks[nameOf(t)] = r.marks[nameOf(t)].spent(t.EffectiveLimit(), d, k.lacks(t.EffectiveLimit(), now), t.Settles)
 	}
 }
 
-// settle settles the take as the limit's algorithm says, and tells what was charged or, negative, given back.
+// settle settles the take according to the limit's algorithm. It returns the charged or, if negative, the refunded
+// cost.
 func (r *Reference) settle(m meter, t *sluice.Take, now int64) int64 {
 	l, name := t.EffectiveLimit(), nameOf(t)
 	charged := t.Charged
@@ -204,7 +205,7 @@ func (r *Reference) settle(m meter, t *sluice.Take, now int64) int64 {
 		charged = max(t.Cost, -t.Cost)
 	}
 	cost := t.Cost
-	if _, ok := m.(*permitMeter); ok && t.Settles { // the end of what was in flight, whatever it cost
+	if _, ok := m.(*permitMeter); ok && t.Settles { // releases all permits of the take, regardless of the cost
 		cost = -charged
 	}
 	k, ok := marking(m, l)

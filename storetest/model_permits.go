@@ -6,16 +6,16 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// permitMeter remembers what is in flight: for each slot when it was taken or last renewed, which is its name, and how
-// many it stands for.
+// permitMeter stores the permits in use: for each the time when it was acquired or last renewed, which is its receipt,
+// and the number of units.
 type permitMeter struct {
 	permits []logEntry // in order of time
-	ttl     int64      // under which it was written
-	newest  int64      // the last name given
+	ttl     int64      // of the limit at the last write
+	newest  int64      // the last receipt
 }
 
-// adopted has each permit end when the new TTL says. While the newest has not, those that have stay known: a clock that is
-// set back finds them again.
+// adopted changes the expiry of each permit to the new TTL. While the newest permit has not expired, expired ones are
+// kept, because a clock that is set back needs them.
 func (m *permitMeter) adopted(l *sluice.Limit, now int64) meter {
 	ttl := l.Window.Microseconds()
 	if m.hasExpired() <= now || m.ttl == ttl {
@@ -28,7 +28,7 @@ func (m *permitMeter) adopted(l *sluice.Limit, now int64) meter {
 	return &permitMeter{permits: m.permits, ttl: ttl, newest: m.permits[n-1].at}
 }
 
-// live are those that a clock finds in flight.
+// live returns the permits in use at the time t.
 func (m *permitMeter) live(l *sluice.Limit, t int64) (live []logEntry) {
 	for _, s := range m.permits {
 		if m.hasExpired() > t && s.at > t-l.Window.Microseconds() {
@@ -56,7 +56,7 @@ func (m *permitMeter) expiresAt(l *sluice.Limit, t int64) int64 {
 	return t
 }
 
-// hasExpired is when even the newest name is forgotten.
+// hasExpired returns when the newest receipt has expired.
 func (m *permitMeter) hasExpired() int64 {
 	if m.newest == 0 {
 		return 0
@@ -64,7 +64,7 @@ func (m *permitMeter) hasExpired() int64 {
 	return m.newest + m.ttl
 }
 
-// spend takes a slot of a name that none had before.
+// spend acquires a permit with a new receipt.
 func (m *permitMeter) spend(l *sluice.Limit, now, cost, _ int64) int64 {
 	m.permits = m.live(l, now)
 	if m.hasExpired() > now {
@@ -77,10 +77,10 @@ func (m *permitMeter) spend(l *sluice.Limit, now, cost, _ int64) int64 {
 	return m.newest
 }
 
-// charge does nothing: who was refused is not in flight.
+// charge does nothing: denied requests hold no permit.
 func (m *permitMeter) charge(*sluice.Limit, int64, int64) {}
 
-// adjust gives back as much of the slot of this name as it still has.
+// adjust releases as many units of the permit with this receipt as it still has.
 func (m *permitMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
 	live := m.live(l, now)
 	i := slices.IndexFunc(live, func(s logEntry) bool { return s.at == at })
@@ -95,8 +95,8 @@ func (m *permitMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
 	return -given
 }
 
-// renew gives the slot of a name another name, or takes one anew if it is gone. It tells what that took, and whether
-// there was no room.
+// renew gives the permit with a receipt a new receipt, or acquires one again if it has expired. It returns the granted
+// cost, and false if the limit denies it.
 func (m *permitMeter) renew(l *sluice.Limit, now, at, cost int64) (name, granted int64, ok bool) {
 	live := m.live(l, now)
 	i := slices.IndexFunc(live, func(s logEntry) bool { return s.at == at })
@@ -120,7 +120,7 @@ func (m *permitMeter) leaves(gone func(int64) bool) bool {
 	return gone(m.hasExpired())
 }
 
-// renew answers a take that renews a slot.
+// renew decides a take that renews a permit.
 func (r *Reference) renew(m *permitMeter, t *sluice.Take, now int64) sluice.Decision {
 	l := t.EffectiveLimit()
 	d := sluice.Decision{ExceedsLimit: t.Cost > l.Count}

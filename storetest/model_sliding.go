@@ -7,13 +7,13 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// The weight of a window that is partly inside is counted in parts of 65,536, rounded up: against the caller.
+// The weight of a partly expired window is a multiple of 1/65,536, rounded up: in favour of the limit.
 const weightParts = 1 << 16
 
-// maxCounted is where a sliding counter stops counting.
+// maxCounted is the maximum count of a sliding counter.
 const maxCounted = 1<<32 - 1
 
-// weighted is what count counts for with only left of length still inside.
+// weighted returns the weight of count if only left of length has not expired.
 func weighted(l *sluice.Limit, count, left, length int64) int64 {
 	parts := ceilDiv(min(left, length)*weightParts, length) * count
 	if l.Rounding == sluice.RoundNearest {
@@ -22,20 +22,20 @@ func weighted(l *sluice.Limit, count, left, length int64) int64 {
 	return parts / weightParts
 }
 
-// counterMeter estimates the sliding window by what this window holds plus the share of what the one before held that
-// is still inside.
+// counterMeter estimates the sliding window as the count of the current window plus the unexpired share of the previous
+// one.
 type counterMeter struct {
 	start     int64 // of the current window
-	length    int64 // under which it was written; 0: never
+	length    int64 // of the limit at the last write; 0: none
 	cur, prev int64
 }
 
-// inside is the part of count that is inside with left of length, rounded up.
+// inside returns the part of count that has not expired with left of length, rounded up.
 func inside(count, left, length int64) int64 {
 	return ceil(new(big.Rat).Mul(whole(count), big.NewRat(min(left, length), length)))
 }
 
-// adopted keeps the estimate, rounded up, all of it as if spent now.
+// adopted keeps the estimate, rounded up, as if all of it had been used now.
 func (m *counterMeter) adopted(l *sluice.Limit, now int64) meter {
 	length := l.Window.Microseconds()
 	if m.hasExpired() <= now || m.length == length {
@@ -49,7 +49,7 @@ func (m *counterMeter) adopted(l *sluice.Limit, now int64) meter {
 	return &counterMeter{start: floorDiv(now, length) * length, length: length, cur: min(used, maxCounted)}
 }
 
-// tidy goes back to the window before if nothing is counted in this one.
+// tidy returns to the previous window if the count of the current one is 0.
 func (m *counterMeter) tidy() {
 	if m.cur == 0 {
 		m.start, m.cur, m.prev = m.start-m.length, m.prev, 0
@@ -118,18 +118,17 @@ func (m *counterMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
 
 func (m *counterMeter) leaves(gone func(int64) bool) bool { return gone(m.hasExpired()) }
 
-// subWindowMeter does the same on a finer grid: sub-windows that are wholly inside count in full, the oldest by its
-// share.
+// subWindowMeter does the same with sub-windows: complete ones count in full, the oldest by its unexpired share.
 type subWindowMeter struct {
 	counts map[int64]int64 // by number of the sub-window
-	last   int64           // the number of the one last written
-	length int64           // of a sub-window, and below how many there are, under which it was written
+	last   int64           // number of the last written one
+	length int64           // length and number of sub-windows of the limit at the last write
 	number int64
 }
 
 func subLength(l *sluice.Limit) int64 { return l.Window.Microseconds() / int64(l.SubWindows) }
 
-// adopted keeps the estimate, rounded up, all of it as if spent now.
+// adopted keeps the estimate, rounded up, as if all of it had been used now.
 func (m *subWindowMeter) adopted(l *sluice.Limit, now int64) meter {
 	if m.hasExpired() <= now || m.length == subLength(l) {
 		return m
@@ -148,7 +147,7 @@ func (m *subWindowMeter) adopted(l *sluice.Limit, now int64) meter {
 	return &subWindowMeter{map[int64]int64{cur: total}, cur, subLength(l), int64(l.SubWindows)}
 }
 
-// current is the number of the sub-window that counts as now.
+// current returns the number of the current sub-window, at the earliest the last written one.
 func (m *subWindowMeter) current(l *sluice.Limit, t int64) int64 {
 	number := floorDiv(t, subLength(l))
 	if m.hasExpired() > t {
@@ -186,7 +185,7 @@ func (m *subWindowMeter) expiresAt(_ *sluice.Limit, t int64) int64 { return max(
 
 func (m *subWindowMeter) hasExpired() int64 { return (m.last + m.number + 1) * m.length }
 
-// write brings the meter up to now.
+// write advances the meter to now.
 func (m *subWindowMeter) write(l *sluice.Limit, now int64) {
 	cur := m.current(l, now)
 	if m.hasExpired() <= now {
@@ -223,7 +222,7 @@ func (m *subWindowMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 
 	m.write(l, now)
 	back := min(m.counts[number], -delta)
 	m.counts[number] -= back
-	for n := int64(0); m.counts[m.last] == 0; n++ { // the newest that holds something says when all has left
+	for n := int64(0); m.counts[m.last] == 0; n++ { // the newest non-zero count determines when all has expired
 		if n > m.number {
 			*m = subWindowMeter{counts: map[int64]int64{}}
 			break
@@ -242,17 +241,17 @@ func (m *subWindowMeter) leaves(gone func(int64) bool) bool {
 	return gone(m.hasExpired())
 }
 
-// logMeter remembers every request.
+// logMeter stores every request.
 type logMeter struct {
 	entries []logEntry // in order of time
-	length  int64      // of the window, under which it was written
-	end     int64      // when the last of them leaves
+	length  int64      // of the window of the limit at the last write
+	end     int64      // when the last of them expires
 }
 
 type logEntry struct{ at, cost int64 }
 
-// adopted has each entry leave when the new window says. While the last has not, those that have stay known: a clock that is
-// set back finds them again.
+// adopted changes the expiry of each entry to the new window. While the last entry has not expired, expired ones are
+// kept, because a clock that is set back needs them.
 func (m *logMeter) adopted(l *sluice.Limit, now int64) meter {
 	length := l.Window.Microseconds()
 	if m.end <= now || m.length == length {
@@ -265,7 +264,7 @@ func (m *logMeter) adopted(l *sluice.Limit, now int64) meter {
 	return &logMeter{entries: m.entries, length: length, end: m.entries[n-1].at + length}
 }
 
-// finish works out when the last entry leaves.
+// finish computes when the last entry expires.
 func (m *logMeter) finish() {
 	m.end = 0
 	if n := len(m.entries); n > 0 {
@@ -294,7 +293,7 @@ func (m *logMeter) expiresAt(_ *sluice.Limit, t int64) int64 { return max(t, m.e
 
 func (m *logMeter) hasExpired() int64 { return m.end }
 
-// write drops what has left the window.
+// write removes expired entries.
 func (m *logMeter) write(l *sluice.Limit, now int64) {
 	if m.end <= now {
 		m.entries = nil
@@ -304,7 +303,7 @@ func (m *logMeter) write(l *sluice.Limit, now int64) {
 	}
 }
 
-// spend records the request, behind those that came with a later time. Requests of one microsecond are one entry.
+// spend records the request, after those with a later time. Requests of one microsecond are one entry.
 func (m *logMeter) spend(l *sluice.Limit, now, cost, _ int64) int64 {
 	m.write(l, now)
 	at := now
@@ -323,7 +322,7 @@ func (m *logMeter) spend(l *sluice.Limit, now, cost, _ int64) int64 {
 
 func (m *logMeter) charge(l *sluice.Limit, now, cost int64) { m.spend(l, now, cost, now) }
 
-// adjust gives back from the entry of the take, if it is there.
+// adjust refunds from the take's entry, if it still exists.
 func (m *logMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
 	if delta > 0 {
 		m.spend(l, now, delta, 0)

@@ -6,15 +6,15 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// windowMeter counts in windows one after the other.
+// windowMeter counts in consecutive windows.
 type windowMeter struct {
-	shape      windowShape // of the limit it was written under
+	shape      windowShape // of the limit at the last write
 	start, end int64
 	count      int64
-	grace      int64 // when a soft limit that has been exceeded becomes hard
+	grace      int64 // when an exceeded soft limit becomes hard
 }
 
-// windowShape is what gives windows their bounds.
+// windowShape contains the parameters that determine the bounds of windows.
 type windowShape struct {
 	window time.Duration
 	align  sluice.Align
@@ -30,7 +30,7 @@ func shapeOf(l *sluice.Limit) windowShape {
 	return s
 }
 
-// bounds is the window that t falls into.
+// bounds returns the window that contains t.
 func bounds(l *sluice.Limit, t int64) (start, end int64) {
 	length := l.Window.Microseconds()
 	switch l.Align {
@@ -43,8 +43,8 @@ func bounds(l *sluice.Limit, t int64) (start, end int64) {
 	return start, start + length
 }
 
-// calendar walks to where the date belongs to another day, week, month or year: in half days, which can step over none, and
-// then in quarters of an hour, which every time zone's changes fall on.
+// calendar moves to where the date is in another day, week, month or year: in steps of half a day, which cannot skip
+// one, and then in quarters of an hour, which all changes of time zones are multiples of.
 func calendar(unit sluice.CalendarUnit, t time.Time) (start, end int64) {
 	same := unitOf(unit, t)
 	first := t.Truncate(15 * time.Minute)
@@ -60,7 +60,7 @@ func calendar(unit sluice.CalendarUnit, t time.Time) (start, end int64) {
 	return first.UnixMicro(), last.Add(15 * time.Minute).UnixMicro()
 }
 
-// unitOf names the day, week, month or year that t falls into.
+// unitOf identifies the day, week, month or year that contains t.
 func unitOf(unit sluice.CalendarUnit, t time.Time) [3]int {
 	switch unit {
 	case sluice.CalendarDay:
@@ -74,7 +74,7 @@ func unitOf(unit sluice.CalendarUnit, t time.Time) [3]int {
 	return [3]int{t.Year(), int(t.Month())}
 }
 
-// adopted counts on in the window that now falls into under the new limit.
+// adopted moves the count to the current window of the new limit.
 func (m *windowMeter) adopted(l *sluice.Limit, now int64) meter {
 	if m.end <= now || m.shape == shapeOf(l) {
 		return m
@@ -85,7 +85,7 @@ func (m *windowMeter) adopted(l *sluice.Limit, now int64) meter {
 	return &w
 }
 
-// at is the meter as it is at t: the window it last counted in if that has not ended, else an empty one.
+// at returns the meter at the time t: the last window if that has not ended, else an empty one.
 func (m *windowMeter) at(l *sluice.Limit, t int64) windowMeter {
 	if m.end > t {
 		return *m
@@ -99,7 +99,7 @@ func (m *windowMeter) fits(l *sluice.Limit, t, cost int64) bool {
 	return cost <= m.remaining(l, t)
 }
 
-// remaining counts what a soft limit may be exceeded by, until its grace ends.
+// remaining includes the soft excess of a soft limit, until its grace period ends.
 func (m *windowMeter) remaining(l *sluice.Limit, t int64) int64 {
 	w := m.at(l, t)
 	most := l.Count + l.SoftExcess
@@ -118,14 +118,14 @@ func (m *windowMeter) expiresAt(_ *sluice.Limit, t int64) int64 {
 
 func (m *windowMeter) hasExpired() int64 { return m.end }
 
-// add counts delta; the moment at which the limit is exceeded begins the grace of a soft one.
+// add adds delta to the count. When the limit is exceeded, the grace period of a soft limit starts.
 func (m *windowMeter) add(l *sluice.Limit, now, delta int64) {
 	const most = 1<<33 - 1
 	before := m.count
 	m.count = min(max(0, m.count+delta), most)
 	if l.SoftExcess > 0 && before <= l.Count && m.count > l.Count {
-		// Stores note the end of the grace as a distance from the window's, of at most 35 minutes. It can be longer only
-		// by a clock that is that much behind.
+		// Stores store the end of the grace period as a distance of at most 35 minutes from the window's end. It can be
+		// longer only on a clock that is that much behind.
 		m.grace = max(now+l.SoftPeriod.Microseconds(), m.end-(1<<31-1))
 	}
 }
@@ -138,7 +138,7 @@ func (m *windowMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
 
 func (m *windowMeter) charge(l *sluice.Limit, now, cost int64) { m.spend(l, now, cost, now) }
 
-// adjust gives back if the take was in this window.
+// adjust refunds if the take was in this window.
 func (m *windowMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
 	w := m.at(l, now)
 	if delta < 0 && (m.end <= now || at < w.start || at >= w.end) {
@@ -148,7 +148,7 @@ func (m *windowMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
 	w.add(l, now, delta)
 	given += w.count
 	if w.count == 0 {
-		w = windowMeter{} // as if never seen
+		w = windowMeter{} // fully reset
 	}
 	*m = w
 	return given

@@ -9,13 +9,13 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// permitChecks are for limits on what is in flight.
+// permitChecks returns the checks of concurrency limits.
 func permitChecks() []check {
 	return []check{
-		{"Slots/Contention", permitsContended, need{exact: true}},
-		{"Slots/DeadHolders", permitsOfCrashed, need{clock: true}},
-		{"Slots/ReleasedTwice", permitsReleasedTwice, need{}},
-		{"Slots/Renewed", permitsRenewed, need{clock: true}},
+		{"Permits/Contention", permitsContended, need{exact: true}},
+		{"Permits/Expiry", permitsOfCrashed, need{clock: true}},
+		{"Permits/ReleasedTwice", permitsReleasedTwice, need{}},
+		{"Permits/Renewed", permitsRenewed, need{clock: true}},
 	}
 }
 
@@ -23,13 +23,13 @@ func permitRule(name string, n int64, lease time.Duration) *sluice.Rule {
 	return newRule(name, sluice.Concurrent(n).WithPermitTTL(lease))
 }
 
-// again names a take by what it was answered.
+// again returns a take that refers to an earlier one by its receipt.
 func again(r *sluice.Rule, key string, at, cost int64) sluice.Take {
 	return sluice.Take{Rule: r, Key: key, Receipt: at, Cost: cost}
 }
 
-// permitsContended has many callers hold a slot for a while, renew it now and then and release it, some twice: a counter of
-// their own never sees more than the limit.
+// permitsContended checks concurrent callers that hold a permit for a while, sometimes renew it, and release it, some
+// of them twice: never more than the limit may hold a permit.
 func permitsContended(o *opener) error {
 	p := o.probe()
 	rule := permitRule("contended", 5, time.Hour)
@@ -48,7 +48,7 @@ func permitsContended(o *opener) error {
 			if rng.IntN(2) == 0 {
 				renewed := p.apply(again(rule, "k", d.Receipt, 1))[0]
 				if !renewed.Allowed || renewed.Granted != 0 {
-					p.failf("a slot that is held was not renewed: %s", describe(&renewed))
+					p.failf("a held permit was not renewed: %s", describe(&renewed))
 				}
 				d.Receipt = renewed.Receipt
 			}
@@ -62,13 +62,13 @@ func permitsContended(o *opener) error {
 		return err
 	}
 	if most.Load() > 5 || held.Load() < 5 {
-		p.failf("%d at a time held a slot of 5, %d in all", most.Load(), held.Load())
+		p.failf("%d callers held a permit at the same time with a limit of 5, %d in total", most.Load(), held.Load())
 	}
-	p.expect("free when all have gone", p.peek(rule, "k").Remaining, 5)
+	p.expect("free permits after all releases", p.peek(rule, "k").Remaining, 5)
 	return p.fault()
 }
 
-// permitsOfCrashed: what nobody renews or releases is free when its lease ends, and not sooner.
+// permitsOfCrashed checks that a permit that is neither renewed nor released expires exactly after its TTL.
 func permitsOfCrashed(o *opener) error {
 	p := o.probe()
 	rule := permitRule("dead", 3, 10*time.Second)
@@ -78,18 +78,18 @@ func permitsOfCrashed(o *opener) error {
 	}
 	for i := range 3 {
 		p.at(time.Duration(i)*time.Second + 10*time.Second - time.Microsecond)
-		p.expect("free before the lease ends", p.peek(rule, "k").Remaining, int64(i))
+		p.expect("free permits before the TTL ends", p.peek(rule, "k").Remaining, int64(i))
 		p.at(time.Duration(i)*time.Second + 10*time.Second)
-		p.expect("free when the lease ends", p.peek(rule, "k").Remaining, int64(i+1))
+		p.expect("free permits when the TTL ends", p.peek(rule, "k").Remaining, int64(i+1))
 	}
 	if n, ok := p.store.(interface{ Len() int }); ok {
 		p.at(time.Hour)
-		p.expect("keys that are left of the dead", int64(n.Len()), 0)
+		p.expect("Len after all permits have expired", int64(n.Len()), 0)
 	}
 	return p.fault()
 }
 
-// permitsReleasedTwice: a second release frees nobody else's slot, however fast one comes after the other.
+// permitsReleasedTwice checks that a second release does not free another permit, even immediately after the first.
 func permitsReleasedTwice(o *opener) error {
 	p := o.probe()
 	rule := permitRule("twice", 2, time.Hour)
@@ -98,18 +98,19 @@ func permitsReleasedTwice(o *opener) error {
 		p.apply(again(rule, "k", mine.Receipt, -1))
 		yours := p.take(rule, "k", 1)
 		if mine.Receipt == yours.Receipt {
-			return fmt.Errorf("two slots of one name: %s", describe(&yours))
+			return fmt.Errorf("two permits have the same receipt: %s", describe(&yours))
 		}
 		twice := p.apply(again(rule, "k", mine.Receipt, -1))[0]
-		p.expect("given back the second time", twice.Granted, 0)
-		p.expect("free while another holds one", twice.Remaining, 1)
+		p.expect("permits released the second time", twice.Granted, 0)
+		p.expect("free permits while another is held", twice.Remaining, 1)
 		p.apply(again(rule, "k", yours.Receipt, -1))
 	}
-	p.expect("free in the end", p.peek(rule, "k").Remaining, 2)
+	p.expect("free permits at the end", p.peek(rule, "k").Remaining, 2)
 	return p.fault()
 }
 
-// permitsRenewed: renewing keeps a slot for another lease; one that is gone is taken anew, or not if others have it.
+// permitsRenewed checks that renewing keeps a permit for another TTL, and that renewing an expired permit acquires it
+// again, unless others hold it.
 func permitsRenewed(o *opener) error {
 	p := o.probe()
 	rule := permitRule("renewed", 1, 10*time.Second)
@@ -118,18 +119,18 @@ func permitsRenewed(o *opener) error {
 		p.at(time.Duration(i+1) * 6 * time.Second)
 		d := p.apply(again(rule, "k", at, 1))[0]
 		if !d.Allowed || d.Granted != 0 || d.Remaining != 0 || p.take(rule, "k", 1).Allowed {
-			return fmt.Errorf("renewed for the %d. time: %s", i+1, describe(&d))
+			return fmt.Errorf("renewal %d: %s", i+1, describe(&d))
 		}
 		at = d.Receipt
 	}
-	p.at(time.Minute) // it has lapsed meanwhile
+	p.at(time.Minute) // it has expired
 	anew := p.apply(again(rule, "k", at, 1))[0]
 	if !anew.Allowed || anew.Granted != 1 {
-		return fmt.Errorf("what had lapsed was not taken anew: %s", describe(&anew))
+		return fmt.Errorf("an expired permit was not acquired again: %s", describe(&anew))
 	}
 	lost := p.apply(again(rule, "k", at, 1))[0]
 	if lost.Allowed || lost.RetryAfter != 10*time.Second || lost.Remaining != 0 {
-		return fmt.Errorf("what had lapsed was renewed though another has it: %s", describe(&lost))
+		return fmt.Errorf("an expired permit was renewed, though another holds it: %s", describe(&lost))
 	}
 	return p.fault()
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// probe asks a store questions and remembers the first thing that was wrong. It is safe for concurrent use.
+// probe calls a store and records the first error. It is safe for concurrent use.
 type probe struct {
 	store sluice.Store
 	clock *Clock
@@ -18,7 +18,7 @@ type probe struct {
 	err error
 }
 
-// failf notes what is wrong, if nothing was before.
+// failf records an error, if it is the first.
 func (p *probe) failf(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,7 +33,7 @@ func (p *probe) fault() error {
 	return p.err
 }
 
-// apply asks for several takes at once.
+// apply applies several takes in one call.
 func (p *probe) apply(takes ...sluice.Take) []sluice.Decision {
 	out := make([]sluice.Decision, len(takes))
 	if err := p.store.Apply(context.Background(), takes, out); err != nil {
@@ -42,14 +42,14 @@ func (p *probe) apply(takes ...sluice.Take) []sluice.Decision {
 	return out
 }
 
-// take asks for one take.
+// take applies one take.
 func (p *probe) take(r *sluice.Rule, key string, cost int64) sluice.Decision {
 	return p.apply(sluice.Take{Rule: r, Key: key, Cost: cost})[0]
 }
 
 func (p *probe) peek(r *sluice.Rule, key string) sluice.Decision { return p.take(r, key, 0) }
 
-// spent is how much of its limit a key has used up.
+// spent returns the usage of a key.
 func (p *probe) spent(r *sluice.Rule, key string) int64 {
 	d := p.peek(r, key)
 	return d.Limit - d.Remaining
@@ -61,14 +61,14 @@ func (p *probe) reset(r *sluice.Rule, key string) {
 	}
 }
 
-// expect notes a fault unless a count is as it should be.
+// expect records an error unless a count is as expected.
 func (p *probe) expect(what string, got, want int64) {
 	if got != want {
 		p.failf("%s: %d, want %d", what, got, want)
 	}
 }
 
-// admitted takes n times and counts what was granted.
+// admitted takes n times and returns the granted cost.
 func (p *probe) admitted(r *sluice.Rule, key string, n int, cost int64) (granted int64) {
 	for range n {
 		granted += p.take(r, key, cost).Granted
@@ -76,10 +76,10 @@ func (p *probe) admitted(r *sluice.Rule, key string, n int, cost int64) (granted
 	return granted
 }
 
-// at moves the clock to a time after the start.
+// at sets the clock to a time after the start.
 func (p *probe) at(d time.Duration) { p.clock.Set(ClockStart.Add(d)) }
 
-// together runs f in n goroutines and waits for all. A store that locks up is reported instead of waited for.
+// together runs f in n goroutines and waits for all of them. It returns an error if the store deadlocks.
 func together(n int, f func(i int)) error {
 	done := make(chan struct{})
 	start := make(chan struct{})
@@ -99,22 +99,22 @@ func together(n int, f func(i int)) error {
 	case <-done:
 		return nil
 	case <-time.After(lockedUp):
-		return fmt.Errorf("%d callers have not come back after %v: the store has locked up", n, lockedUp)
+		return fmt.Errorf("%d concurrent callers have not returned after %v: the store is deadlocked", n, lockedUp)
 	}
 }
 
-// lockedUp is how long a check may take that should take a moment.
+// lockedUp is the time after which a check that should take a moment counts as deadlocked.
 const lockedUp = time.Minute
 
-// algorithm is a way to count, with what it promises.
+// algorithm is an algorithm with options, and its invariant.
 type algorithm struct {
 	name string
 	with func(sluice.Limit) sluice.Limit
-	// holds checks what was admitted, in order of time, against the algorithm's invariant.
+	// holds checks the admitted takes, in order of time, against the algorithm's invariant.
 	holds func(l *sluice.Limit, admitted []grant) error
 }
 
-// rule makes a rule that counts by the algorithm.
+// rule returns a rule with the algorithm.
 func (a *algorithm) rule(name string, count int64, window time.Duration) *sluice.Rule {
 	return newRule(name, a.with(sluice.Per(count, window)))
 }
@@ -127,12 +127,12 @@ func with(a sluice.Algorithm) func(sluice.Limit) sluice.Limit {
 	return func(l sluice.Limit) sluice.Limit { return l.WithAlgorithm(a) }
 }
 
-// soft is a fixed window that may be exceeded by 3.
+// soft is a fixed window with a soft excess of 3.
 var soft = algorithm{name: "fixed_window_soft", with: func(l sluice.Limit) sluice.Limit {
 	return l.WithAlgorithm(sluice.FixedWindow).WithSoftExcess(3, l.Window/4)
 }}
 
-// algorithms are all of them, with the options that change how they count.
+// algorithms lists all algorithms, with the options that change how they count.
 var algorithms = []algorithm{
 	{"token_bucket", with(sluice.TokenBucket), bucketHolds},
 	{"token_bucket_interval", func(l sluice.Limit) sluice.Limit {
@@ -146,7 +146,7 @@ var algorithms = []algorithm{
 		return l.WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest)
 	}, boundaryHolds},
 	{"sliding_log", with(sluice.SlidingWindowLog), logHolds},
-	{"concurrency", func(l sluice.Limit) sluice.Limit { // of which nobody releases any
+	{"concurrency", func(l sluice.Limit) sluice.Limit { // without releases
 		return l.WithAlgorithm(sluice.Concurrency).WithPermitTTL(min(l.Window, 24*time.Hour))
 	}, logHolds},
 	{"sliding_counter", with(sluice.SlidingWindowCounter), counterHolds},

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// properties makes up histories by rapid, which shrinks one that goes wrong to its smallest form, and checks each answer
-// against the reference and against what holds of every answer.
+// properties generates random histories with rapid, which shrinks a failing history to its smallest form. It compares
+// each decision with that of the reference, and checks that it is consistent.
 func properties(t *testing.T, h Harness) {
 	rounds := 1
 	if soak() {
@@ -32,7 +32,7 @@ func properties(t *testing.T, h Harness) {
 	}
 }
 
-// stateMachine plays calls to a store as they are made up.
+// stateMachine applies generated calls to a store.
 type stateMachine struct {
 	g       *generator
 	player  *player
@@ -43,7 +43,7 @@ func newStateMachine(o *opener, draw func(n int) int) *stateMachine {
 	return &stateMachine{g: newGenerator(draw, o.caps), player: newPlayer(o.store())}
 }
 
-// step makes up one call and compares the answer.
+// step generates one call and compares the decisions.
 func (m *stateMachine) step() error {
 	m.history.ops = append(m.history.ops, m.g.next())
 	i := len(m.history.ops) - 1
@@ -55,13 +55,13 @@ func (m *stateMachine) step() error {
 	for j := range got {
 		if d := &got[j]; d.Remaining < 0 || d.Remaining > d.Limit || d.Allowed && (d.ExceedsLimit || d.RetryAfter != 0) ||
 			!d.Allowed && !d.ExceedsLimit && d.RetryAfter <= 0 || d.ResetAfter < 0 || d.Delay < 0 {
-			return fmt.Errorf("call %d, take %d: an answer that contradicts itself: %s", i, j, describe(d))
+			return fmt.Errorf("call %d, take %d: inconsistent decision: %s", i, j, describe(d))
 		}
 	}
 	return nil
 }
 
-// randomHistories compares the store's answers to histories that are the same in every run.
+// randomHistories compares the store's decisions for histories that are the same in every run.
 func randomHistories(o *opener) error {
 	histories, calls := 10, 400
 	if soak() {

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// noRace is the worked example of two callers who read a counter at the same time: at 3, both count, and it is 5
-// afterwards; at 9 of 10, one is admitted, and 10 are recorded.
+// noRace checks two concurrent callers of a limit of 10 for lost updates. At a usage of 3 both are allowed and the
+// usage is 5 afterwards; at 9 one is allowed and the usage is 10.
 func noRace(a algorithm) func(o *opener) error {
 	return func(o *opener) error {
 		p := o.probe()
@@ -21,11 +21,11 @@ func noRace(a algorithm) func(o *opener) error {
 				return granted.Load()
 			}
 			p.admitted(rule, key, 3, 1)
-			p.expect("admitted of two at once, at 3 of 10", atOnce(), 2)
-			p.expect("the counter after two at once, at 3", p.spent(rule, key), 5)
+			p.expect("admitted of two concurrent takes, at a usage of 3 of 10", atOnce(), 2)
+			p.expect("usage after two concurrent takes, at a usage of 3", p.spent(rule, key), 5)
 			p.admitted(rule, key, 4, 1)
-			p.inBounds("admitted of two at once, at 9 of 10", atOnce(), 1, o.caps.Overshoot)
-			p.inBounds("the counter after two at once, at 9", p.spent(rule, key), 10, o.caps.Overshoot)
+			p.inBounds("admitted of two concurrent takes, at a usage of 9 of 10", atOnce(), 1, o.caps.Overshoot)
+			p.inBounds("usage after two concurrent takes, at a usage of 9", p.spent(rule, key), 10, o.caps.Overshoot)
 		}
 		return p.fault()
 	}

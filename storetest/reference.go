@@ -11,18 +11,18 @@ import (
 	"github.com/sluiceproject/sluice/internal/storekit"
 )
 
-// Reference is a store written from the definitions of the algorithms and from nothing else: slow, with a lock around
-// everything, exact fractions for buckets and a search for every RetryAfter. It shares no code with the stores it is
-// compared with.
+// Reference is a store that is written only from the definitions of the algorithms: slow, with one lock, exact
+// fractions for buckets, and a search for every RetryAfter. It shares no code with the stores that it is compared with.
+// It is safe for concurrent use.
 type Reference struct {
 	clock *Clock
 
 	mu       sync.Mutex // guards the fields below
 	meters   map[meterName]meter
 	marks    map[meterName]markBook
-	blocks   map[keyName]int64 // until when
+	blocks   map[keyName]int64 // end of the block
 	charged  map[idName]chargedID
-	latest   int64 // the latest time seen
+	latest   int64 // latest time seen
 	distinct map[meterName]bool
 }
 
@@ -31,7 +31,7 @@ var (
 	_ sluice.StoreAdmin = (*Reference)(nil)
 )
 
-// A bucket is named by its rule's name and its key; a limit of another kind starts anew.
+// A bucket is identified by its rule's name and its key; each kind of limit has a separate state.
 type (
 	keyName   struct{ rule, key string }
 	meterName struct {
@@ -44,17 +44,17 @@ type (
 	}
 )
 
-// chargedID is a take that was charged under an ID.
+// chargedID is a take that was charged under an idempotency ID.
 type chargedID struct {
 	allowed     bool
 	granted, at int64
 	until       int64
 }
 
-// idempotencyTTL is for how long an ID is remembered after the moment from which its take counts.
+// idempotencyTTL is how long an ID is stored after its take, in microseconds.
 const idempotencyTTL = int64(time.Minute / time.Microsecond)
 
-// NewReference returns an empty reference store on this clock.
+// NewReference returns an empty reference store that uses the clock.
 func NewReference(clock *Clock) *Reference {
 	return &Reference{
 		clock:    clock,
@@ -80,7 +80,7 @@ func (r *Reference) meter(t *sluice.Take) meter {
 	return m
 }
 
-// now is the clock's time in microseconds.
+// now returns the time of the clock in microseconds.
 func (r *Reference) now() int64 {
 	now := r.clock.Now().UnixMicro()
 	r.latest = max(r.latest, now)
@@ -110,7 +110,8 @@ func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 		veto = veto || !out[i].Allowed && !t.Rule.Shadow && t.Cost != 0
 	}
 	for i := range takes {
-		// An answer has told when there will be room, counting on its limit's numbers; whatever is charged is so under them.
+		// RetryAfter is valid for the parameters of the take's limit only, so the state is converted even if nothing is
+		// charged.
 		was := r.meter(&takes[i])
 		m := was.adopted(takes[i].EffectiveLimit(), now)
 		if !takes[i].DryRun {
@@ -121,7 +122,7 @@ func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 			}
 		}
 		if b, ok := m.(*bucketMeter); ok && takes[i].Cost > 0 && takes[i].Receipt == 0 {
-			b.begin(takes[i].EffectiveLimit(), now) // of a denied take too: its RetryAfter counts on it
+			b.begin(takes[i].EffectiveLimit(), now) // also for a denied take: its RetryAfter depends on it
 			r.distinct[nameOf(&takes[i])] = true
 		}
 		settles := takes[i].Receipt != 0 && takes[i].Settles && !takes[i].DryRun
@@ -133,8 +134,8 @@ func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 	return nil
 }
 
-// decide answers a take and changes nothing. Earlier takes of the same call on the same bucket come first: what they
-// were granted is asked for on top.
+// decide decides a take without changing state. Granted costs of earlier takes of the same call on the same bucket are
+// added to its cost.
 func (r *Reference) decide(earlier []sluice.Take, out []sluice.Decision, replayed []bool, t *sluice.Take, now int64) sluice.Decision {
 	if t.Receipt != 0 {
 		return sluice.Decision{Allowed: true, Receipt: t.Receipt}
@@ -160,7 +161,7 @@ func (r *Reference) decide(earlier []sluice.Take, out []sluice.Decision, replaye
 	return d
 }
 
-// lineUp denies a place in a queue that is too late because of the earlier takes of the same call.
+// lineUp denies a take of a queue whose delay is too long because of the earlier takes of the same call.
 func (r *Reference) lineUp(t *sluice.Take, d *sluice.Decision, now, pending int64) {
 	l := t.EffectiveLimit()
 	if l.Algorithm != sluice.LeakyQueue || t.MaxDelay == 0 {
@@ -174,7 +175,7 @@ func (r *Reference) lineUp(t *sluice.Take, d *sluice.Decision, now, pending int6
 	}
 }
 
-// answer says what a take would get now.
+// answer returns the decision about a take at the time now.
 func (r *Reference) answer(t *sluice.Take, now int64) sluice.Decision {
 	l := t.EffectiveLimit()
 	m := r.meter(t).adopted(l, now)
@@ -193,7 +194,7 @@ func (r *Reference) answer(t *sluice.Take, now int64) sluice.Decision {
 	return d
 }
 
-// blocked denies until the block ends, or longer if there is no room then.
+// blocked denies until the block ends, or for longer if the limit denies the take then.
 func blocked(m meter, l *sluice.Limit, t *sluice.Take, now, until int64) sluice.Decision {
 	d := sluice.Decision{Blocked: true, Receipt: now, ResetAfter: micros(max(until, m.expiresAt(l, now)) - now)}
 	if least(t) > maxOf(l) {
@@ -204,7 +205,7 @@ func blocked(m meter, l *sluice.Limit, t *sluice.Take, now, until int64) sluice.
 	return d
 }
 
-// least is what a take must be granted to be allowed; a peek asks about one.
+// least returns the cost that must be granted to allow a take; that of a peek is 1.
 func least(t *sluice.Take) int64 {
 	if t.MinGrant > 0 {
 		return t.MinGrant
@@ -212,7 +213,7 @@ func least(t *sluice.Take) int64 {
 	return max(1, t.Cost)
 }
 
-// commit does what was decided: everything, or on a veto only what is charged regardless.
+// commit charges the take according to its decision. On a veto it charges only if the rule charges denied requests.
 func (r *Reference) commit(t *sluice.Take, m meter, d sluice.Decision, veto bool, now int64) sluice.Decision {
 	l := t.EffectiveLimit()
 	switch {
@@ -229,7 +230,7 @@ func (r *Reference) commit(t *sluice.Take, m meter, d sluice.Decision, veto bool
 		}
 		d = sluice.Decision{Allowed: true, Granted: r.settle(m, t, now), Receipt: t.Receipt}
 	case !d.Allowed && !t.Rule.ChargeDenied:
-		return d // a shadow rule's denial
+		return d // denied by a shadow rule
 	default:
 		d = r.answer(t, now)
 		switch {
@@ -257,7 +258,7 @@ func (r *Reference) isBlocked(t *sluice.Take, now int64) bool {
 	return r.blocks[keyName{t.Rule.Name, t.Key}] > now
 }
 
-// replay answers a take whose ID was charged: as it was then, with what remains now.
+// replay returns the decision for a take whose ID was charged: the earlier one, with the current Remaining.
 func (r *Reference) replay(t *sluice.Take, now int64) (sluice.Decision, bool) {
 	c, ok := r.charged[idName{keyName{t.Rule.Name, t.Key}, t.IdempotencyID}]
 	if t.IdempotencyID == 0 || !ok || c.until <= now {
@@ -270,13 +271,13 @@ func (r *Reference) replay(t *sluice.Take, now int64) (sluice.Decision, bool) {
 	}
 	l := t.EffectiveLimit()
 	switch {
-	case !c.allowed: // and stays so until the ID is forgotten
+	case !c.allowed: // and stays denied until the ID expires
 		again := r.answer(t, now)
 		if d.ExceedsLimit = again.ExceedsLimit; !d.ExceedsLimit {
 			d.RetryAfter = max(micros(c.until-now), again.RetryAfter)
 		}
 	case t.Receipt == 0 && (waits(l) || l.Algorithm == sluice.LeakyQueue):
-		d.Delay = micros(c.at - now) // of its place
+		d.Delay = micros(c.at - now) // of its place in the queue
 	}
 	return d, true
 }
@@ -288,7 +289,7 @@ func (r *Reference) remember(t *sluice.Take, d *sluice.Decision, now int64) {
 	r.charged[idName{keyName{t.Rule.Name, t.Key}, t.IdempotencyID}] = chargedID{d.Allowed, d.Granted, d.Receipt, max(d.Receipt, now) + idempotencyTTL}
 }
 
-// Reset forgets what was spent of a bucket, and lifts a block.
+// Reset removes the usage of a bucket and lifts its block.
 func (r *Reference) Reset(ctx context.Context, b sluice.Bucket) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -313,7 +314,7 @@ func (r *Reference) Block(ctx context.Context, b sluice.Bucket, d time.Duration)
 	return nil
 }
 
-// Blocked returns how much longer a block of the bucket lasts, 0 if there is none.
+// Blocked returns the remaining time of the bucket's block, or 0 if it is not blocked.
 func (r *Reference) Blocked(ctx context.Context, b sluice.Bucket) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -323,7 +324,7 @@ func (r *Reference) Blocked(ctx context.Context, b sluice.Bucket) (time.Duration
 	return max(0, micros(r.blocks[keyName{b.Rule.Name, b.Key}]-r.now())), nil
 }
 
-// Len counts the keys that have spent something which has not worn off, and the IDs that are remembered.
+// Len returns the number of keys with unexpired usage plus the number of stored IDs.
 func (r *Reference) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -341,8 +342,8 @@ func (r *Reference) Len() int {
 	return n
 }
 
-// uncertain tells that a store may have forgotten something about the takes that a clock set back to now would need:
-// whatever has worn off at the latest time seen may be gone.
+// uncertain reports whether a store may have removed state that the takes need on a clock set back to now, because it
+// had expired at the latest time seen.
 func (r *Reference) uncertain(takes []sluice.Take, now int64) bool {
 	gone := func(at int64) bool { return at > now && at <= r.latest }
 	for i := range takes {

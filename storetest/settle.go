@@ -10,14 +10,16 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// settlings are reservations and what comes of them. A step is a time in seconds, what happens, and what remains then:
+// settlings are reservations with their settlements. A step is a time in seconds, an operation, and the expected
+// Remaining:
 //
-//	0 R a 5 → 5            at 0, 5 are reserved as a, and 5 remain
-//	5 S a 10 → 5           at 5, a is settled at 10
+//	0 R a 5 → 5            at 0, reserve 5 as a: 5 remain
+//	5 S a 10 → 5           at 5, settle a at 10
 //	30 → 10                at 30, 10 remain
-//	30 C 1 → 4             at 30, the limit becomes the second of its limits, and 4 remain
+//	30 C 1 → 4             at 30, change the limit to limits[1]: 4 remain
 //
-// After what remains, or instead of it, more may be expected: denied, retry, reset, delay, granted, and when a queue ends.
+// After or instead of Remaining, other values may be expected: denied, retry, reset, delay, granted, and ends, the time
+// when a queue is empty.
 var settlings = []struct {
 	name  string
 	limit sluice.Limit
@@ -34,7 +36,7 @@ var settlings = []struct {
 	{"two_in_flight", perSecond, `0 R a 6 → 4; 2 R b 6 → 0; 4 S a 1 → 6 granted=-4; 5 S b 1 → 10`},
 	{"the_second_first", perSecond, `0 R a 6 → 4; 1 R b 5 → 0; 3 S b 1 → 6; 4 S a 2 → 10`},
 	{"full_in_between", perSecond, `0 R a 5 → 5; 6 R b 5 → 5; 7 S a 0 → 6 granted=0; 8 S b 0 → 10`},
-	{"others_keep_it_from_wearing_off", perSecond, `0 R a 4 → 6; 0 R b 6 → 0; 4 R c 4 → 0; 8 S a 0 → 8; 8 S b 6 → 8; 9 S c 4 → 9`},
+	{"others_keep_it_from_expiring", perSecond, `0 R a 4 → 6; 0 R b 6 → 0; 4 R c 4 → 0; 8 S a 0 → 8; 8 S b 6 → 8; 9 S c 4 → 9`},
 	{"beyond_the_cap", perSecond, `0 R a 1 → 9; 0 S a 1000000 → 0 reset=3700 granted=3699; 3690 → 0; 3691 → 1`},
 	{"six_of_10000", sluice.PerMinute(60_000), `0 R a 10000 → 50000; 0 R b 10000 → 40000; 0 R c 10000 → 30000; 0 R d 10000 → 20000;
 		0 R e 10000 → 10000; 0 R f 10000 → 0; 10 S a 1000 → 19000; 10 S b 1000 → 28000; 10 S c 1000 → 37000; 10 S d 1000 → 46000;
@@ -77,7 +79,7 @@ func settleChecks() []check {
 	return all
 }
 
-// settler plays the steps of a settling.
+// settler executes the steps of a settling.
 type settler struct {
 	*probe
 	rule   *sluice.Rule
@@ -121,7 +123,7 @@ func (s *settler) step(step string) error {
 	return nil
 }
 
-// happens does what a step says, and returns the answer.
+// happens executes a step and returns the decision.
 func (s *settler) happens(f []string) (sluice.Decision, error) {
 	if len(f) == 0 {
 		return s.peek(s.rule, "k"), nil
@@ -157,7 +159,7 @@ func (s *settler) settle(name string, actual int64) sluice.Decision {
 	return s.apply(t)[0]
 }
 
-// expected compares one thing with what is expected of it.
+// expected compares one value with the decision.
 func (s *settler) expected(d *sluice.Decision, now time.Duration, e string) error {
 	what, value, ok := strings.Cut(e, "=")
 	if !ok {
@@ -165,7 +167,7 @@ func (s *settler) expected(d *sluice.Decision, now time.Duration, e string) erro
 	}
 	if e == "denied" {
 		if d.Allowed {
-			return errors.New("it was not denied")
+			return errors.New("allowed, want denied")
 		}
 		return nil
 	}
@@ -192,8 +194,8 @@ func (s *settler) expected(d *sluice.Decision, now time.Duration, e string) erro
 	return nil
 }
 
-// twoHundredRounds has one caller reserve 5 as soon as that fits and settle at 10 five seconds later, again and again: it
-// uses what flows in and no more.
+// twoHundredRounds checks one caller that reserves 5 as soon as possible and settles at 10 five seconds later, 200
+// times: it must use exactly the refill.
 func twoHundredRounds(o *opener) error {
 	s := newSettler(o, perSecond)
 	var now time.Duration
@@ -212,11 +214,12 @@ func twoHundredRounds(o *opener) error {
 		s.at(now)
 		s.settle("a", 10)
 	}
-	s.expect("seconds that 200 rounds of 10 take at 1 a second", int64(now/time.Second), 1990)
+	s.expect("seconds for 200 rounds of 10 at 1 per second", int64(now/time.Second), 1990)
 	return s.fault()
 }
 
-// fortyInFlight are more than there are marks: neighbours share one, and a little less comes back.
+// fortyInFlight checks more open reservations than there are marks: neighbours share a mark, and a little less is
+// refunded.
 func fortyInFlight(o *opener) error {
 	s := newSettler(o, sluice.PerSecond(1).WithBurst(100))
 	var d sluice.Decision
@@ -224,33 +227,33 @@ func fortyInFlight(o *opener) error {
 		s.at(time.Duration(i) * time.Second / 10)
 		d = s.reserve(fmt.Sprint(i), 2)
 	}
-	s.expect("backlog of 40 in ms", d.ResetAfter.Milliseconds(), 76_100)
+	s.expect("backlog of 40 reservations in ms", d.ResetAfter.Milliseconds(), 76_100)
 	for i := range 40 {
 		s.at(4*time.Second + time.Duration(i)*time.Second/10)
 		d = s.settle(fmt.Sprint(i), 1)
 	}
-	s.expect("backlog after all are settled in ms", d.ResetAfter.Milliseconds(), 32_200)
+	s.expect("backlog after all settlements in ms", d.ResetAfter.Milliseconds(), 32_200)
 	return s.fault()
 }
 
-// forgetsMarks: what was reserved before a reset, or more than two hours ago, gets nothing back that is others', and is
-// charged what it needed on top.
+// forgetsMarks checks that a reservation from before a reset, or older than two hours, is not refunded usage of others,
+// and is charged an additional cost.
 func forgetsMarks(o *opener) error {
 	s := newSettler(o, sluice.PerHour(10).WithBurst(100))
 	if !o.caps.NoAdmin {
 		s.reserve("a", 50)
 		s.reset(s.rule, "k")
 		s.take(s.rule, "k", 40)
-		s.expect("given back after a reset", s.settle("a", 0).Granted, 0)
-		s.expect("charged after a reset", s.settle("a", 60).Granted, 10)
+		s.expect("refunded after a reset", s.settle("a", 0).Granted, 0)
+		s.expect("additionally charged after a reset", s.settle("a", 60).Granted, 10)
 		s.reset(s.rule, "k")
 	}
 	s.reserve("b", 50)
 	s.at(2 * time.Hour)
-	s.expect("given back after two hours", s.settle("b", 25).Granted, -25)
+	s.expect("refunded after two hours", s.settle("b", 25).Granted, -25)
 	s.reserve("c", 50)
 	s.at(4*time.Hour + time.Second)
-	s.expect("given back after more than two hours", s.settle("c", 0).Granted, 0)
-	s.expect("charged after more than two hours", s.settle("c", 60).Granted, 10)
+	s.expect("refunded after more than two hours", s.settle("c", 0).Granted, 0)
+	s.expect("additionally charged after more than two hours", s.settle("c", 60).Granted, 10)
 	return s.fault()
 }

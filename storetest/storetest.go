@@ -7,42 +7,42 @@ import (
 	"path"
 	"strings"
 	"testing"
-	_ "time/tzdata" // transcripts have time zones, wherever they run
+	_ "time/tzdata" // transcripts use time zones, which the system may lack
 
 	"github.com/sluiceproject/sluice"
 )
 
-// Harness is a store under test.
+// Harness describes a store under test.
 type Harness struct {
-	// Open returns an empty store that takes its time from the clock. It is called many times in one test; what it
-	// opens it closes with t.Cleanup.
+	// Open returns an empty store that uses the clock. It is called many times in one test, and must close the store
+	// with t.Cleanup.
 	Open func(t testing.TB, clock *Clock) sluice.Store
-	// Caps says what the store does not promise. The zero Caps promises everything.
+	// Caps declares weaker guarantees. The zero Caps declares none: everything is checked.
 	Caps Caps
 }
 
-// Caps declares a weaker guarantee, so that it is checked as what it is instead of being skipped.
+// Caps declares the weaker guarantees of a store, so that these are checked instead of the full ones.
 type Caps struct {
-	// RealClock: the store has a clock of its own and cannot be given another. Only what needs no time to pass is
-	// checked: exactness, keys, contexts, all or nothing, IDs, linearizability.
+	// RealClock declares that the store has its own clock and cannot use another. Only checks that need no time to pass
+	// run: exactness, keys, contexts, all or nothing, idempotency, linearizability.
 	RealClock bool
-	// NonAtomicKeys: the takes of one call are applied bucket by bucket and given back if one is denied, as on Memcached
-	// or across the slots of a cluster. In between too much may be counted, never too little.
+	// NonAtomicKeys declares that the takes of one call are applied bucket by bucket and refunded if one is denied, as
+	// on Memcached or across the hash slots of a Redis Cluster. In between usage may be too high, never too low.
 	NonAtomicKeys bool
-	// Overshoot is how much more than a limit may be admitted when callers come at the same time.
+	// Overshoot is how much more than the limit concurrent callers may be admitted.
 	Overshoot int64
-	// NoIdempotency: a take that arrives twice is charged twice.
+	// NoIdempotency declares that idempotency IDs are ignored: a take that arrives twice is charged twice.
 	NoIdempotency bool
-	// NoAdmin: the store is no sluice.StoreAdmin; it cannot reset or block.
+	// NoAdmin declares that the store does not implement sluice.StoreAdmin: it cannot reset or block.
 	NoAdmin bool
 }
 
-// Run holds a store to everything it has not declared.
+// Run runs the suite on a store, as subtests of t. It leaves out the checks that the Caps of the harness exclude.
 func Run(t *testing.T, h Harness) {
 	for _, c := range checks() {
 		t.Run(c.name, func(t *testing.T) {
 			if why := c.missing(h.Caps); why != "" {
-				t.Log("not promised:", why)
+				t.Log("not guaranteed by the store:", why)
 				return
 			}
 			t.Parallel()
@@ -54,7 +54,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("Properties", func(t *testing.T) {
 		made := check{needs: need{clock: true, exact: true, whole: true}}
 		if why := made.missing(h.Caps); why != "" {
-			t.Log("not promised:", why)
+			t.Log("not guaranteed by the store:", why)
 			return
 		}
 		t.Parallel()
@@ -62,30 +62,30 @@ func Run(t *testing.T, h Harness) {
 	})
 }
 
-// check is one thing that stores are held to. It returns an error, and does not fail a test, so that it can be tried
-// on stores which are broken in known ways.
+// check is one check of a store. It returns an error instead of failing a test, so that it can be tested on stores with
+// known defects.
 type check struct {
 	name  string
 	run   func(o *opener) error
 	needs need
 }
 
-// need is what a check cannot do without.
+// need lists the guarantees that a check requires.
 type need struct{ clock, ids, keys, exact, whole bool }
 
-// missing says what the check needs and the store has declared not to have.
+// missing returns the guarantee that the check requires and the store does not have, or "".
 func (c *check) missing(caps Caps) string {
 	switch {
 	case c.needs.clock && caps.RealClock:
-		return "a clock of the test's"
+		return "a virtual clock"
 	case c.needs.ids && caps.NoIdempotency:
-		return "IDs"
+		return "idempotency"
 	case c.needs.keys && caps.NoAdmin:
 		return "resets and blocks"
 	case c.needs.exact && caps.Overshoot > 0:
 		return "exactness"
 	case c.needs.whole && caps.NonAtomicKeys:
-		return "calls that are seen whole"
+		return "atomic calls on several keys"
 	}
 	return ""
 }
@@ -135,11 +135,12 @@ func checks() []check {
 //go:embed testdata/*.txt
 var testdata embed.FS
 
-// transcriptChecks are the text files, once through Apply and once through a limiter where a take is plain.
+// transcriptChecks returns a check for each transcript, which runs it through Apply and, for ordinary takes, through a
+// limiter.
 func transcriptChecks() []check {
 	entries, err := testdata.ReadDir("testdata")
 	if err != nil {
-		panic(err) // they are compiled in
+		panic(err) // the files are compiled in
 	}
 	var all []check
 	for _, e := range entries {
@@ -194,8 +195,8 @@ func (o *opener) store() (sluice.Store, *Clock) {
 	return store, clock
 }
 
-// bare is a store without the mark of one that asks servers: a limiter would answer for it, from what it remembers and
-// by a clock that is not the test's, and it is the store that is tested.
+// bare hides that a store is a RemoteStore. Otherwise a limiter would make decisions instead of the store, from its
+// deny cache and on a clock that is not the test's.
 type bare struct {
 	sluice.Store
 	sluice.StoreAdmin
@@ -206,5 +207,5 @@ func (o *opener) probe() *probe {
 	return &probe{store: store, clock: clock}
 }
 
-// soak tells that a long run is wanted.
+// soak reports whether the environment requests long runs.
 func soak() bool { return os.Getenv("SLUICE_SOAK") != "" }

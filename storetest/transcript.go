@@ -9,38 +9,38 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// transcript is a file of calls and of what a store answers. The grammar is in the package comment.
+// transcript is a file of calls and their results. The package documentation describes the grammar.
 type transcript struct {
 	name  string
 	parts []part
 }
 
-// part is a stretch of a file: text that is only carried along, or calls with their answers.
+// part is a section of a file: text that is preserved, or calls with their results.
 type part struct {
-	text   []string // as written: comments, blank lines, limits; of calls, what stands above the rule
+	text   []string // as written: comments, blank lines, limits, or the lines of calls above the dashes
 	calls  []call
-	want   []string // below the rule
-	line   int      // of the first answer
-	answer bool     // has a rule
+	want   []string // the lines below the dashes
+	line   int      // of the first result
+	answer bool     // it has a line of dashes
 }
 
-// call is one line that begins with "at".
+// call is one line that starts with "at".
 type call struct {
 	line  int
 	at    time.Time
 	verb  string // take, peek, giveback, settle, decide, reset, block
 	rule  *sluice.Rule
 	key   string
-	take  sluice.Take // of take and peek; of giveback and settle, Cost only
+	take  sluice.Take // of take and peek; of giveback and settle only Cost
 	times int
-	label string // as=…; of giveback and settle, whose take is meant
+	label string // as=…; for giveback and settle the label of the take
 	block time.Duration
 	parts []call // of decide
 }
 
 const answerRule = "----"
 
-// parser reads a transcript line by line.
+// parser parses a transcript line by line.
 type parser struct {
 	name   string
 	line   int
@@ -52,12 +52,12 @@ func (p *parser) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", p.name, p.line, fmt.Sprintf(format, args...))
 }
 
-// parseTranscript reads a transcript. It is strict: what it does not know is an error with file and line.
+// parseTranscript parses a transcript. It is strict: anything unknown is an error with file and line.
 func parseTranscript(name, text string) (*transcript, error) {
 	p := &parser{name: name, rules: map[string]*sluice.Rule{}, labels: map[string]bool{}}
 	t := &transcript{name: name}
 	text = strings.TrimRight(text, "\n")
-	var open *part // calls that wait for their answers
+	var open *part // calls without results yet
 	answers := false
 	for _, line := range strings.Split(text, "\n") {
 		p.line++
@@ -82,7 +82,7 @@ func parseTranscript(name, text string) (*transcript, error) {
 			open.text = append(open.text, line)
 			continue
 		case open != nil:
-			return nil, p.errorf("calls end with a line of %s, and what is answered below it: %.40q", answerRule, line)
+			return nil, p.errorf("calls must be followed by a line of %s and their results: %.40q", answerRule, line)
 		}
 		if err := p.outside(bare); err != nil {
 			return nil, err
@@ -90,12 +90,12 @@ func parseTranscript(name, text string) (*transcript, error) {
 		t.parts = append(t.parts, part{text: []string{line}})
 	}
 	if open != nil && !answers {
-		return nil, p.errorf("the last calls have no %s", answerRule)
+		return nil, p.errorf("the last calls have no line of %s", answerRule)
 	}
 	return t, nil
 }
 
-// outside reads a line that is not part of calls.
+// outside parses a line that is not part of calls.
 func (p *parser) outside(line string) error {
 	words := strings.Fields(line)
 	switch {
@@ -109,14 +109,14 @@ func (p *parser) outside(line string) error {
 	return p.errorf("%.40q is neither a comment, a limit, a change nor a call", line)
 }
 
-// limit reads [NAME:] ALGORITHM COUNT/WINDOW OPTIONS.
+// limit parses [NAME:] ALGORITHM COUNT/WINDOW OPTIONS.
 func (p *parser) limit(words []string, change bool) error {
 	name := "r"
 	if len(words) > 0 && strings.HasSuffix(words[0], ":") {
 		name, words = strings.TrimSuffix(words[0], ":"), words[1:]
 	}
 	if _, known := p.rules[name]; known != change {
-		return p.errorf("rule %q: limit is for a new rule and change for a known one", name)
+		return p.errorf("rule %q: use limit for a new rule and change for an existing one", name)
 	}
 	if len(words) < 2 {
 		return p.errorf("a limit needs an algorithm and a count per window, such as: limit token_bucket 10/s")
@@ -155,7 +155,7 @@ func limitOption(r *sluice.Rule, name, value string) (err error) {
 		if set, ok := to[value]; ok {
 			set()
 		} else {
-			err = fmt.Errorf("%q is not known here", value)
+			err = fmt.Errorf("unknown value %q", value)
 		}
 	}
 	switch name {
@@ -199,7 +199,7 @@ func limitOption(r *sluice.Rule, name, value string) (err error) {
 
 type option struct{ name, value string }
 
-// options reads words of the form name=value or name.
+// options parses words of the form name=value or name.
 func (p *parser) options(words []string) ([]option, error) {
 	var all []option
 	seen := map[string]bool{}

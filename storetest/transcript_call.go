@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// maxTimes bounds n=, so that a file cannot run for hours by a slip of the pen.
+// maxTimes bounds n=, so that a typing error cannot make a file run for hours.
 const maxTimes = 100_000
 
-// call reads "at TIME VERB …", or an indented line that belongs to a decide.
+// call parses "at TIME VERB …", or an indented line below a decide.
 func (p *parser) call(to *part, line string) error {
 	words, err := splitWords(line)
 	if err != nil {
@@ -18,7 +18,7 @@ func (p *parser) call(to *part, line string) error {
 	}
 	if strings.HasPrefix(line, "\t") {
 		if len(to.calls) == 0 || to.calls[len(to.calls)-1].verb != "decide" {
-			return p.errorf("only what stands below a decide is indented")
+			return p.errorf("only lines below decide may be indented")
 		}
 		d := &to.calls[len(to.calls)-1]
 		c := call{line: p.line, at: d.at, times: 1}
@@ -29,7 +29,7 @@ func (p *parser) call(to *part, line string) error {
 		return nil
 	}
 	if len(words) < 3 {
-		return p.errorf("a call is written: at TIME VERB …")
+		return p.errorf("a call has the form: at TIME VERB …")
 	}
 	at, err := parseTime(words[1])
 	if err != nil {
@@ -43,7 +43,7 @@ func (p *parser) call(to *part, line string) error {
 	return nil
 }
 
-// verb reads VERB SUBJECT OPTIONS.
+// verb parses VERB SUBJECT OPTIONS.
 func (p *parser) verb(c *call, words []string, within bool) error {
 	c.verb = words[0]
 	verbs := []string{"take", "peek", "giveback", "settle", "reset", "block", "decide"}
@@ -55,17 +55,17 @@ func (p *parser) verb(c *call, words []string, within bool) error {
 		known = known || v == c.verb
 	}
 	if !known {
-		return p.errorf("%q is not a verb here: use one of %s", c.verb, strings.Join(verbs, ", "))
+		return p.errorf("unknown verb %q: use one of %s", c.verb, strings.Join(verbs, ", "))
 	}
 	words = words[1:]
 	if c.verb == "decide" {
 		if len(words) > 0 {
-			return p.errorf("decide stands alone; its takes are indented below it")
+			return p.errorf("decide has no arguments; its takes are the indented lines below it")
 		}
 		return nil
 	}
 	if len(words) == 0 {
-		return p.errorf("%s what?", c.verb)
+		return p.errorf("%s needs a key or a label", c.verb)
 	}
 	subject := words[0]
 	options, err := p.options(words[1:])
@@ -74,7 +74,7 @@ func (p *parser) verb(c *call, words []string, within bool) error {
 	}
 	if c.verb == "giveback" || c.verb == "settle" {
 		if !p.labels[subject] {
-			return p.errorf("no take above is called %q (as=%s)", subject, subject)
+			return p.errorf("no earlier take has the label %q (as=%s)", subject, subject)
 		}
 		c.label = subject
 	} else {
@@ -90,22 +90,22 @@ func (p *parser) verb(c *call, words []string, within bool) error {
 		}
 	}
 	if c.key != "" && c.rule == nil || c.label == "" && c.rule == nil {
-		return p.errorf("which rule? write rule=NAME, or declare one without a name")
+		return p.errorf("the rule is missing: add rule=NAME, or declare a rule without a name")
 	}
 	return p.finish(c, within)
 }
 
-// finish checks what options leave open.
+// finish checks the combination of options.
 func (p *parser) finish(c *call, within bool) error {
 	switch {
 	case c.verb == "settle" && c.take.Cost <= 0:
-		return p.errorf("settle needs more=N: what the take cost beyond what was charged")
+		return p.errorf("settle needs more=N, the cost of the take beyond its charge")
 	case c.times > 1 && (within || c.label != ""):
-		return p.errorf("n= is for a take by itself, without a label")
+		return p.errorf("n= requires a single take without a label")
 	}
 	if c.verb == "take" && c.label != "" {
 		if p.labels[c.label] {
-			return p.errorf("two takes are called %q", c.label)
+			return p.errorf("two takes have the label %q", c.label)
 		}
 		p.labels[c.label] = true
 	}
@@ -129,7 +129,7 @@ func (p *parser) callOption(c *call, name, value string) (err error) {
 	switch name {
 	case "rule":
 		if c.rule = p.rules[value]; c.rule == nil {
-			return errors.New("no limit above has this name")
+			return errors.New("no limit with this name above")
 		}
 	case "cost", "more":
 		t.Cost, err = strconv.ParseInt(value, 10, 64)
@@ -157,14 +157,14 @@ func (p *parser) callOption(c *call, name, value string) (err error) {
 	return err
 }
 
-// splitWords splits at spaces; a word may be quoted as in Go.
+// splitWords splits a line at spaces; a word may be quoted as in Go.
 func splitWords(line string) ([]string, error) {
 	var words []string
 	for rest := strings.TrimSpace(line); rest != ""; rest = strings.TrimSpace(rest) {
 		if rest[0] == '"' {
 			quoted, err := strconv.QuotedPrefix(rest)
 			if err != nil {
-				return nil, errors.New("a quoted word does not end")
+				return nil, errors.New("missing closing quote")
 			}
 			word, err := strconv.Unquote(quoted)
 			if err != nil {
@@ -172,7 +172,7 @@ func splitWords(line string) ([]string, error) {
 			}
 			words, rest = append(words, word), rest[len(quoted):]
 			if rest != "" && rest[0] != ' ' {
-				return nil, errors.New("after a quoted word comes a space")
+				return nil, errors.New("missing space after a quoted word")
 			}
 			continue
 		}
@@ -182,7 +182,7 @@ func splitWords(line string) ([]string, error) {
 	return words, nil
 }
 
-// parseTime reads a time: a duration after the start, a time of day on its date, or date and time.
+// parseTime parses a time: a duration after the start, a time of day on its date, or a date and time.
 func parseTime(s string) (time.Time, error) {
 	if d, err := time.ParseDuration(s); err == nil {
 		return ClockStart.Add(d), nil

@@ -9,20 +9,20 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// teller runs transcripts against a store.
+// teller runs transcripts on a store.
 type teller struct {
 	store  sluice.Store
 	clock  *Clock
-	plain  bool // plain takes go through a limiter, which takes the store's shortcut if there is one
+	plain  bool // ordinary takes go through a limiter, which uses the store's fast path if there is one
 	player *player
-	taken  map[string]sluice.Take // by label, with Receipt set and Cost what was granted
+	taken  map[string]sluice.Take // by label, with Receipt set and Cost the granted cost
 }
 
 func newTeller(store sluice.Store, clock *Clock, plain bool) *teller {
 	return &teller{store, clock, plain, newPlayer(store, clock), map[string]sluice.Take{}}
 }
 
-// run plays the transcript and returns an error that names file and line for the first answer that differs.
+// run runs the transcript and returns an error with file and line for the first result that differs.
 func (t *transcript) run(w *teller) error {
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -47,7 +47,7 @@ func lineOr(lines []string, i int) string {
 	return "nothing"
 }
 
-// rewrite plays the transcript and returns its text with the answers that the store gives.
+// rewrite runs the transcript and returns its text with the results of the store.
 func (t *transcript) rewrite(w *teller) (string, error) {
 	var b strings.Builder
 	for i := range t.parts {
@@ -72,7 +72,7 @@ func (p *part) write(b *strings.Builder, answers []string) {
 	}
 }
 
-// answers plays the calls of a part.
+// answers runs the calls of a part and returns their results.
 func (w *teller) answers(p *part) ([]string, error) {
 	var lines []string
 	for i := range p.calls {
@@ -92,7 +92,7 @@ func (w *teller) play(c *call) ([]string, error) {
 	case "reset", "block":
 		keys, ok := w.store.(sluice.StoreAdmin)
 		if !ok {
-			return nil, fmt.Errorf("%T is no sluice.StoreAdmin: declare NoAdmin", w.store)
+			return nil, fmt.Errorf("%T does not implement sluice.StoreAdmin: declare Caps.NoAdmin", w.store)
 		}
 		var err error
 		if c.verb == "reset" {
@@ -110,7 +110,7 @@ func (w *teller) play(c *call) ([]string, error) {
 	return w.repeat(c)
 }
 
-// repeat plays a take several times and counts the answers.
+// repeat runs a take several times and counts the results.
 func (w *teller) repeat(c *call) ([]string, error) {
 	counts := map[string]int{}
 	once := *c
@@ -132,7 +132,7 @@ func (w *teller) repeat(c *call) ([]string, error) {
 	return []string{strings.Join(parts, ", ")}, nil
 }
 
-// apply plays calls as one.
+// apply runs several takes as one call.
 func (w *teller) apply(calls []call) ([]string, error) {
 	takes, out := make([]sluice.Take, len(calls)), make([]sluice.Decision, len(calls))
 	for i := range calls {
@@ -157,7 +157,7 @@ func (w *teller) apply(calls []call) ([]string, error) {
 			takes[i].Receipt, takes[i].Cost = out[i].Receipt, out[i].Granted
 			w.taken[c.label] = takes[i]
 			takes[i].Cost = c.take.Cost
-		} else if c.verb == "settle" && out[i].Receipt != takes[i].Receipt { // a slot was renewed
+		} else if c.verb == "settle" && out[i].Receipt != takes[i].Receipt { // a permit was renewed
 			renewed := w.taken[c.label]
 			renewed.Receipt = out[i].Receipt
 			w.taken[c.label] = renewed
@@ -167,7 +167,7 @@ func (w *teller) apply(calls []call) ([]string, error) {
 	return lines, nil
 }
 
-// takeOf is the take of a call, Receipt looked up by its label.
+// takeOf returns the take of a call, with the Receipt of its label.
 func (w *teller) takeOf(c *call) sluice.Take {
 	t := c.take
 	t.Rule, t.Key = c.rule, c.key
@@ -185,7 +185,7 @@ func (w *teller) takeOf(c *call) sluice.Take {
 	return t
 }
 
-// tell writes a decision as transcripts have it.
+// tell formats a decision for transcripts.
 func tell(c *call, cost int64, d *sluice.Decision) string {
 	var b strings.Builder
 	switch {

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the reference's answers into testdata/*.txt")
+var update = flag.Bool("update", false, "write the reference's results into testdata/*.txt")
 
-// TestTranscripts plays the transcripts to the reference: what the suite asks of stores is what a second, slow version
-// of the algorithms does. With -update it rewrites them.
+// TestTranscripts runs the transcripts on the reference, an independent and slow implementation of the algorithms. With
+// -update it rewrites them.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -46,7 +46,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// TestParseTranscript: what a file gets wrong is said with its line.
+// TestParseTranscript checks that syntax errors are reported with their line.
 func TestParseTranscript(t *testing.T) {
 	const limit = "limit token_bucket 10/s\n"
 	tests := []struct{ text, want string }{
@@ -57,34 +57,34 @@ func TestParseTranscript(t *testing.T) {
 		{"limit token_bucket 10/s burst=x", "f:1: burst: strconv.ParseInt"},
 		{"limit token_bucket 10/s burst=1 burst=2", "f:1: burst is given twice"},
 		{"limit token_bucket 10/s colour=red", "f:1: colour: not an option of a limit"},
-		{"limit token_bucket 10/s refill=daily", `f:1: refill: "daily" is not known here`},
-		{"limit fixed_window 10/s calendar=century", `f:1: calendar: "century" is not known here`},
+		{"limit token_bucket 10/s refill=daily", `f:1: refill: unknown value "daily"`},
+		{"limit fixed_window 10/s calendar=century", `f:1: calendar: unknown value "century"`},
 		{"limit fixed_window 10/s zone=Nowhere/Land", "f:1: zone: unknown time zone"},
-		{"limit fixed_window 10/s shadow=no", `f:1: shadow: "no" is not known here`},
+		{"limit fixed_window 10/s shadow=no", `f:1: shadow: unknown value "no"`},
 		{"limit sliding_window_log 10/s burst=5", `f:1: rule "r": sluice: limit: Burst`},
-		{limit + limit, `f:2: rule "r": limit is for a new rule`},
-		{"change token_bucket 10/s", `f:1: rule "r": limit is for a new rule and change for a known one`},
-		{limit + "at 0s take k", "f:2: the last calls have no ----"},
-		{limit + "at 0s take k\n\n----", "f:3: calls end with a line of ----"},
+		{limit + limit, `f:2: rule "r": use limit for a new rule`},
+		{"change token_bucket 10/s", `f:1: rule "r": use limit for a new rule and change for an existing one`},
+		{limit + "at 0s take k", "f:2: the last calls have no line of ----"},
+		{limit + "at 0s take k\n\n----", "f:3: calls must be followed by a line of ----"},
 		{limit + "at soon take k\n----", `f:2: "soon" is not a time`},
-		{limit + "at 0s\n----", "f:2: a call is written"},
-		{limit + "at 0s grab k\n----", `f:2: "grab" is not a verb here`},
-		{limit + "at 0s take\n----", "f:2: take what?"},
+		{limit + "at 0s\n----", "f:2: a call has the form"},
+		{limit + "at 0s grab k\n----", `f:2: unknown verb "grab"`},
+		{limit + "at 0s take\n----", "f:2: take needs"},
 		{limit + "at 0s take k price=1\n----", "f:2: price: not an option of a take"},
 		{limit + "at 0s peek k cost=1\n----", "f:2: cost: not an option of a peek"},
-		{limit + "at 0s take k rule=other\n----", "f:2: rule: no limit above has this name"},
+		{limit + "at 0s take k rule=other\n----", "f:2: rule: no limit with this name above"},
 		{limit + "at 0s take k n=0\n----", "f:2: n: not between 1 and 100000"},
-		{limit + "at 0s take k n=2 as=x\n----", "f:2: n= is for a take by itself"},
-		{limit + "at 0s take k as=x\nat 0s take k as=x\n----", `f:3: two takes are called "x"`},
-		{limit + "at 0s giveback x\n----", `f:2: no take above is called "x"`},
+		{limit + "at 0s take k n=2 as=x\n----", "f:2: n= requires a single take"},
+		{limit + "at 0s take k as=x\nat 0s take k as=x\n----", `f:3: two takes have the label "x"`},
+		{limit + "at 0s giveback x\n----", `f:2: no earlier take has the label "x"`},
 		{limit + "at 0s take k as=x\nat 0s settle x\n----", "f:3: settle needs more=N"},
-		{limit + "at 0s decide now\n----", "f:2: decide stands alone"},
-		{limit + "at 0s take k\n\ttake k\n----", "f:3: only what stands below a decide is indented"},
-		{limit + "at 0s decide\n\treset k\n----", `f:3: "reset" is not a verb here`},
+		{limit + "at 0s decide now\n----", "f:2: decide has no arguments"},
+		{limit + "at 0s take k\n\ttake k\n----", "f:3: only lines below decide may be indented"},
+		{limit + "at 0s decide\n\treset k\n----", `f:3: unknown verb "reset"`},
 		{limit + "at 0s block k for=-1s\n----", "f:2: for: use a positive duration"},
-		{limit + "at 0s take \"k\n----", "f:2: a quoted word does not end"},
-		{limit + "at 0s take \"k\"x\n----", "f:2: after a quoted word comes a space"},
-		{"limit a: token_bucket 10/s\nat 0s take k\n----", "f:2: which rule?"},
+		{limit + "at 0s take \"k\n----", "f:2: missing closing quote"},
+		{limit + "at 0s take \"k\"x\n----", "f:2: missing space after a quoted word"},
+		{"limit a: token_bucket 10/s\nat 0s take k\n----", "f:2: the rule is missing"},
 	}
 	for _, tt := range tests {
 		if _, err := parseTranscript("f", tt.text); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -93,8 +93,8 @@ func TestParseTranscript(t *testing.T) {
 	}
 }
 
-// TestTranscriptTells: an answer that differs is reported with its line, and rewriting changes answers and nothing
-// else.
+// TestTranscriptTells checks that a different result is reported with its line, and that rewriting changes only
+// results.
 func TestTranscriptTells(t *testing.T) {
 	const text = "# of two\n\nlimit token_bucket 2/s\nat 0s take \"a key\"\nat 0s take \"a key\" n=3\n----\nallow remaining=1 reset=500ms\nallow 2, deny 1\n\n# the end\n"
 	script, err := parseTranscript("f", text)
@@ -115,8 +115,8 @@ func TestTranscriptTells(t *testing.T) {
 	}
 }
 
-// FuzzTranscript: whatever is written, the parser says no with a line, or reads it so that writing it out and reading
-// it again is the same.
+// FuzzTranscript checks that the parser either reports an error with a line, or parses the text such that formatting
+// and parsing it again changes nothing.
 func FuzzTranscript(f *testing.F) {
 	f.Add("# a comment\n\nlimit token_bucket 4/s\nat 0s take k\n----\nallow remaining=3 reset=250ms\n")
 	f.Add("limit a: leaky_queue 1/s burst=3\nat 1s decide\n\ttake k rule=a cost=2 min=1 maxdelay=1s id=7\n\tpeek k rule=a\n----\nx\ny\n\n# end\n")
@@ -128,7 +128,7 @@ func FuzzTranscript(f *testing.F) {
 		script, err := parseTranscript("f", text)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "f:") {
-				t.Fatalf("an error without a line: %v", err)
+				t.Fatalf("error without a line: %v", err)
 			}
 			return
 		}
@@ -142,10 +142,10 @@ func FuzzTranscript(f *testing.F) {
 		once := write(script)
 		again, err := parseTranscript("f", once)
 		if err != nil {
-			t.Fatalf("written out it is not understood: %v\n%s", err, once)
+			t.Fatalf("formatted text cannot be parsed: %v\n%s", err, once)
 		}
 		if twice := write(again); twice != once {
-			t.Fatalf("written out twice it differs:\n%q\n%q", once, twice)
+			t.Fatalf("formatting twice differs:\n%q\n%q", once, twice)
 		}
 	})
 }

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// A bar is a figure that Sluice must reach, as a ratio within this run wherever that is possible.
+// A bar is a target that Sluice must reach, as a ratio within this run where possible.
 type bar struct {
 	Name    string
-	Of      string // the scenario it is about
+	Of      string // scenario
 	Want    string
 	Got     string
 	Verdict string // pass, miss, disturbed, or not measured
@@ -24,7 +24,7 @@ func (r *report) timing(scenario string, procs int) *timing {
 	return &timing{Scenario: scenario}
 }
 
-// ratio is one contender's time over another's, or 0 if either is missing.
+// ratio returns one contender's time over another's, or 0 if either is missing.
 func (t *timing) ratio(of, to string) float64 {
 	a, b := t.ns(of), t.ns(to)
 	if a == 0 || b == 0 {
@@ -33,7 +33,7 @@ func (t *timing) ratio(of, to string) float64 {
 	return a / b
 }
 
-// bestPeer is the fastest peer that has keys.
+// bestPeer returns the fastest peer that supports keys.
 func (t *timing) bestPeer() (name string, ns float64) {
 	for i := range t.Rows {
 		w := &t.Rows[i]
@@ -53,7 +53,7 @@ func atMost(name, of string, got, most float64, unit string) bar {
 	return b
 }
 
-// unless withdraws the verdict if other processes disturbed one of the contenders that it compares.
+// unless withdraws the verdict if other processes disturbed one of the compared contenders.
 func (b bar) unless(t *timing, contenders ...string) bar {
 	for _, w := range t.Rows {
 		if w.Disturbed && b.Got != "" && slices.Contains(contenders, w.Contender) {
@@ -91,11 +91,11 @@ func (r *report) bars() []bar {
 		add(atMost(title, scenario, t.ratio(contender, "floor"), most, times).unless(t, contender, "floor"))
 	}
 	ratio("hot key, 1 cpu, token bucket", hot, one, "sluice", 1.4)
-	add(fasterThanPeers("hot key, 1 cpu, beside every peer with keys", r.timing(hot, one), 1))
+	add(fasterThanPeers("hot key, 1 cpu, vs every peer with keys", r.timing(hot, one), 1))
 	ratio("1M keys uniform, 1 cpu", uniform, one, "sluice", 1.25)
 	if all > 1 {
 		ratio("1M keys uniform, all cpus", uniform, all, "sluice", 1.25)
-		add(fasterThanPeers("1M keys uniform, all cpus, beside the best peer", r.timing(uniform, all), 3))
+		add(fasterThanPeers("1M keys uniform, all cpus, vs the best peer", r.timing(uniform, all), 3))
 	}
 	ratio("sliding counter, hot key, 1 cpu", hot, one, "sluice-counter", 1.7)
 	ratio("sliding counter, 1M keys uniform, 1 cpu", uniform, one, "sluice-counter", 1.3)
@@ -105,9 +105,9 @@ func (r *report) bars() []bar {
 	t := r.timing(uniform, one)
 	add(atMost("three limits in one call, uniform, 1 cpu", uniform, t.ratio("sluice-3", "sluice"), 1.8, "× one").unless(t, "sluice-3", "sluice"))
 	for _, name := range []string{"sluice", "sluice-window", "sluice-counter"} {
-		add(atMost("memory a key, 5M keys, "+name, mem5m, r.memory(mem5m, name).Resident, 30, " B"))
+		add(atMost("memory per key, 5M keys, "+name, mem5m, r.memory(mem5m, name).Resident, 30, " B"))
 	}
-	gc := atMost("one full collection, 5M keys live", mem5m, 0, 3, " ms over an empty process")
+	gc := atMost("one full garbage collection, 5M live keys", mem5m, 0, 3, " ms over an empty process")
 	if sluice, empty := r.memory(mem5m, "sluice"), r.memory(mem5m, "empty"); sluice.GC > 0 && empty.GC > 0 {
 		over := (sluice.GC - empty.GC).Seconds() * 1000
 		gc.Got, gc.Verdict = fmt.Sprintf("%+.2f ms", over), verdict(over <= 3)
@@ -118,13 +118,13 @@ func (r *report) bars() []bar {
 		add(atMost("match among 10,000 rules, by "+w.Shape, ruleMatch, w.Many/w.Few, 2, "× among 10"))
 	}
 	bars = append(bars, r.overloadBars()...)
-	add(atMost("HTTP middleware, of a bare request", httpServe, r.httpShare("http-sluice"), 5, " %"))
+	add(atMost("HTTP middleware, share of a bare request", httpServe, r.httpShare("http-sluice"), 5, " %"))
 	return slices.Concat(bars, r.remoteBars(), r.serviceBars(), r.respBars(), r.gatewayBars())
 }
 
-// allocBar holds all of Sluice's contenders to no allocation in any scenario.
+// allocBar requires that no contender of Sluice allocates in any scenario.
 func (r *report) allocBar() bar {
-	b := bar{Name: "allocations a decision", Want: "0", Verdict: "not measured"}
+	b := bar{Name: "allocations per decision", Want: "0", Verdict: "not measured"}
 	worst, where := -1.0, ""
 	for _, t := range r.Timings {
 		for _, w := range t.Rows {
@@ -147,7 +147,7 @@ func (r *report) allocBar() bar {
 	return b
 }
 
-// noAllocs is as good as none: the runtime itself allocates now and then.
+// noAllocs is practically none: the runtime itself allocates occasionally.
 const noAllocs = 0.001
 
 func (r *report) memory(scenario, contender string) memoryRow {
@@ -161,7 +161,7 @@ func (r *report) memory(scenario, contender string) memoryRow {
 	return memoryRow{}
 }
 
-// httpShare is what a middleware adds to a request, in percent, or 0 if that was not measured.
+// httpShare returns the cost that a middleware adds to a request, in percent, or 0 if it was not measured.
 func (r *report) httpShare(contender string) float64 {
 	for _, w := range r.HTTP {
 		if w.Contender == contender {

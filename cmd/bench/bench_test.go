@@ -19,11 +19,11 @@ func small(burst int64) spec {
 
 func TestEveryContenderLimits(t *testing.T) {
 	for _, c := range contenders() {
-		if c.role == roleEmpty || c.runs(ruleMatch) { // neither limits
+		if c.role == roleEmpty || c.runs(ruleMatch) { // these do not limit
 			continue
 		}
 		if c.open == nil && c.wrap == nil {
-			continue // see the tests of those that need Redis; services are checked in each run
+			continue // see the tests with Redis; services are checked in each run
 		}
 		if c.wrap != nil {
 			if err := c.denies(); err != nil {
@@ -40,7 +40,7 @@ func TestEveryContenderLimits(t *testing.T) {
 				t.Error(err)
 			}
 			if c.name == "failsafe" {
-				return // it has no keys
+				return // it does not support keys
 			}
 			if err := limits(l, "another", 50); err != nil {
 				t.Error("keys share a limit:", err)
@@ -160,7 +160,7 @@ func TestOrders(t *testing.T) {
 		count[k]++
 	}
 	if first, tenth := count[names[0]], count[names[9]]; first < 5*tenth || tenth == 0 {
-		t.Errorf("the first key came %d times and the tenth %d times: not Zipf's law", first, tenth)
+		t.Errorf("the first key has %d hits and the tenth %d: not Zipf's law", first, tenth)
 	}
 	if _, err := makeKeys(12_345); err != nil {
 		t.Error(err)
@@ -177,7 +177,7 @@ type limiterFunc func(key string) bool
 
 func (f limiterFunc) allow(key string) bool { return f(key) }
 
-// forgetful loses its state every so many calls.
+// forgetful returns a limiter that loses its state after every so many calls.
 func forgetful(after int) func(spec) (limiter, error) {
 	return func(s spec) (limiter, error) {
 		f, n := newFloor(s), 0
@@ -204,7 +204,7 @@ func TestChecksCatchCheats(t *testing.T) {
 			}
 			_, err := measure(&contender{open: open}, &s, job{Seed: 1, Procs: []int{1}})
 			if !errors.Is(err, errCheck) {
-				t.Errorf("one that %s passed %s: %v", name, scen, err)
+				t.Errorf("a limiter that %s passed %s: %v", name, scen, err)
 			}
 		}
 	}
@@ -223,11 +223,11 @@ func TestBars(t *testing.T) {
 		}},
 	}}
 	want := map[string]string{
-		"1M keys uniform, all cpus":                       "1.20× floor pass",
-		"1M keys uniform, all cpus, beside the best peer": "2.00× (fast) miss",
-		"1M keys uniform, 1 cpu":                          "0.55× floor disturbed",
-		"hot key, 1 cpu, token bucket":                    " not measured",
-		"allocations a decision":                          "0 pass",
+		"1M keys uniform, all cpus":                   "1.20× floor pass",
+		"1M keys uniform, all cpus, vs the best peer": "2.00× (fast) miss",
+		"1M keys uniform, 1 cpu":                      "0.55× floor disturbed",
+		"hot key, 1 cpu, token bucket":                " not measured",
+		"allocations per decision":                    "0 pass",
 	}
 	for _, b := range r.bars() {
 		if w, ok := want[b.Name]; ok && b.Got+" "+b.Verdict != w {

@@ -9,37 +9,37 @@ import (
 	"time"
 )
 
-// A witness watches whether other processes took processor time that a phase wanted. On a shared machine that is the
-// largest error of all, and figures taken meanwhile look like any others.
+// A witness detects whether other processes used CPU time that a phase needed. On a shared machine that is the largest
+// error of all, and the affected figures look like any others.
 type witness struct {
 	wall time.Time
-	busy time.Duration // of all processors since the machine started
+	busy time.Duration // of all CPUs since the machine started
 	self time.Duration // of this process
 }
 
 func watch() witness { return witness{time.Now(), busyTime(), selfTime()} }
 
-// disturbed tells whether others took more than what procs of the processors left over. Clock ticks are 10 ms, so
-// little is not noticed.
+// disturbed reports whether other processes used more CPU time than procs CPUs left over. Clock ticks are 10 ms, so
+// that small amounts are not noticed.
 func (w witness) disturbed(procs int) bool {
 	const ticks = 40 * time.Millisecond
 	wall := time.Since(w.wall)
 	others := (busyTime() - w.busy) - (selfTime() - w.self)
 	if w.busy == 0 {
-		return false // cannot be known on this system
+		return false // unknown on this system
 	}
 	excess := others - time.Duration(runtime.NumCPU()-procs)*wall
 	return excess > max(ticks, wall*time.Duration(procs)/8)
 }
 
-// disturbedBeside tells the same of a phase that wants all processors, and of which another process did a part. The
-// kernel's own work for the network is nobody's, so more is allowed.
+// disturbedBeside reports the same for a phase that needs all CPUs and in which another process did part of the work.
+// It allows more, because the kernel's own network processing belongs to no process.
 func (w witness) disturbedBeside(part time.Duration) bool {
 	others := (busyTime() - w.busy) - (selfTime() - w.self) - part
 	return w.busy != 0 && others > time.Since(w.wall)/4
 }
 
-// busyTime is how long the machine's processors have been at work, or taken away by a hypervisor. 0 is unknown.
+// busyTime returns how long the machine's CPUs have been busy or taken by a hypervisor, or 0 if unknown.
 func busyTime() time.Duration {
 	const tick = time.Second / 100 // fixed for user space on Linux
 	stat, err := os.ReadFile("/proc/stat")
@@ -57,7 +57,7 @@ func busyTime() time.Duration {
 	return sum
 }
 
-// selfTime is what this process has used, and those that it started and that have ended.
+// selfTime returns the CPU time of this process and of its child processes that have ended.
 func selfTime() (sum time.Duration) {
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
 		var u syscall.Rusage

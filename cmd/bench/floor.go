@@ -10,19 +10,19 @@ import (
 
 var floorContender = contender{
 	name: "floor", role: roleFloor, clock: "time.Since",
-	about:     "the least that could do it: 64 shards, open addressing, {hash, time}, one CAS; cannot grow, forget or say when to retry",
+	about:     "the minimum: 64 shards, open addressing, {hash, time}, one CAS; cannot grow, evict or compute a retry time",
 	scenarios: keyed,
 	open:      func(s spec) (limiter, error) { return newFloor(s), nil },
 }
 
 const (
 	floorShards = 64
-	// floorLoad is how full the floor's shards get: 16-byte slots at 0.8 make 20 bytes a key.
+	// floorLoad is the fill ratio of the floor's shards: 16-byte slots at 0.8 make 20 bytes per key.
 	floorLoad = 0.8
 )
 
-// floor is a yardstick, not a limiter anybody should use: a fixed table of hashes and theoretical arrival times, each
-// advanced by one compare-and-swap.
+// floor is a lower bound, not a usable limiter: a fixed table of hashes and theoretical arrival times, each advanced by
+// one compare-and-swap.
 type floor struct {
 	seed   maphash.Seed
 	start  time.Time
@@ -33,7 +33,7 @@ type floor struct {
 
 type floorSlot struct {
 	hash atomic.Uint64 // 0 is free
-	tat  atomic.Int64  // nanoseconds since start at which the key is as if unused
+	tat  atomic.Int64  // nanoseconds since start at which the key is fully reset
 }
 
 func newFloor(s spec) *floor {
@@ -41,7 +41,7 @@ func newFloor(s spec) *floor {
 		seed: maphash.MakeSeed(), start: time.Now(),
 		every: int64(s.every), depth: int64(s.every) * s.burst,
 	}
-	perShard := int(float64(s.keys)/floorLoad/floorShards) + 32 // room for chance where there are few keys
+	perShard := int(float64(s.keys)/floorLoad/floorShards) + 32 // extra room for random imbalance with few keys
 	for i := range f.shards {
 		f.shards[i] = make([]floorSlot, perShard)
 	}

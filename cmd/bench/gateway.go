@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// The scenario `gateway` asks what a proxy costs. Every proxy is a process of its own in front of the same small server,
-// and this process is its clients: 64 connections, each waiting for its answer before it asks again. What counts is the
-// proxy's processor time for a request.
+// The scenario `gateway` measures the cost of a proxy. Every proxy is a separate process in front of the same small
+// server, and this process is its clients: 64 connections, each of which waits for a response before the next request.
+// The figure to compare is the proxy's CPU time per request.
 
 const (
 	loadProxied = "proxied"
@@ -21,9 +21,9 @@ const (
 type gatewayLoad struct {
 	serviceLoad
 	request string
-	status  string // that every answer begins with
+	status  string // expected beginning of every response
 	floor   string // the contender that others are compared with
-	more    int    // how many times as many requests are sent, where each takes little
+	more    int    // multiplier of the number of requests, where each takes little time
 }
 
 const gatewayHead = " HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: bench/1.0\r\nAccept: application/json\r\n" +
@@ -31,29 +31,29 @@ const gatewayHead = " HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: bench/1.0
 
 var gatewayLoads = []gatewayLoad{
 	{
-		serviceLoad: serviceLoad{name: loadProxied, title: "GET, an answer of 128 bytes, 64 connections", conns: 64},
+		serviceLoad: serviceLoad{name: loadProxied, title: "GET, response of 128 bytes, 64 connections", conns: 64},
 		request:     "GET /v1/items/1?fields=name" + gatewayHead + "\r\n", status: "HTTP/1.1 200 ", floor: "gateway-bare", more: 1,
 	},
 	{
-		serviceLoad: serviceLoad{name: loadPosted, title: "POST of 1 KiB, an answer of 128 bytes, 64 connections", conns: 64},
+		serviceLoad: serviceLoad{name: loadPosted, title: "POST of 1 KiB, response of 128 bytes, 64 connections", conns: 64},
 		request: "POST /v1/items" + gatewayHead + fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n\r\n", gatewayPosted) +
 			string(make([]byte, gatewayPosted)),
 		status: "HTTP/1.1 200 ", floor: "gateway-bare", more: 1,
 	},
 	{
-		serviceLoad: serviceLoad{name: loadRefused, title: "GET over its limit, answered 429, 64 connections", conns: 64},
+		serviceLoad: serviceLoad{name: loadRefused, title: "denied GET (429), 64 connections", conns: 64},
 		request:     "GET /v1/limited" + gatewayHead + "\r\n", status: "HTTP/1.1 429 ", floor: "gateway-429", more: 2,
 	},
 }
 
-// gatewayPosted is the size of a body that is sent.
+// gatewayPosted is the size of a request body.
 const gatewayPosted = 1 << 10
 
-// A proxy is a contender that forwards, or that only refuses.
+// A proxy is a contender that forwards requests, or only denies them.
 type proxy struct {
 	service
 	loads []string
-	// limits says that it counts: a limit stops it.
+	// limits is set if it enforces a limit.
 	limits bool
 }
 
@@ -64,15 +64,15 @@ func proxies() []proxy {
 	return []proxy{
 		{service: service{contender: contender{
 			name: "gateway-bare", role: roleFloor, clock: "none", scenarios: inGateway,
-			about: "httputil.ReverseProxy that keeps 256 connections, with a pool of buffers; no limits",
+			about: "httputil.ReverseProxy with 256 idle connections and a buffer pool; no limits",
 		}, command: runProxyAs("bare")}, loads: forwards},
 		{service: service{contender: contender{
 			name: "gateway-429", role: roleFloor, clock: "none", scenarios: inGateway,
-			about: "net/http, a handler that answers 429",
+			about: "net/http, a handler that responds 429",
 		}, command: runProxyAs("429")}, loads: []string{loadRefused}},
 		{service: service{contender: contender{
 			name: "gateway-forward", role: roleOurs, clock: "none", scenarios: inGateway,
-			about: "what Sluice's gateway forwards with, alone behind net/http",
+			about: "the forwarding part of Sluice's gateway alone, behind net/http",
 		}, command: runProxyAs("forward")}, loads: forwards},
 		{service: service{contender: contender{
 			name: "gateway-sluice", role: roleOurs, clock: oursClock, scenarios: inGateway,
@@ -87,7 +87,7 @@ func proxies() []proxy {
 			about: "Caddy, reverse_proxy; no limits, no access log",
 		}, module: "../interop/caddy", target: "tool", command: runCaddy}, loads: forwards},
 		{service: service{contender: contender{
-			name: "gateway-nginx", role: rolePeer, clock: "nginx's cached one", scenarios: inGateway,
+			name: "gateway-nginx", role: rolePeer, clock: "nginx's cached clock", scenarios: inGateway,
 			about: "nginx, proxy_pass with keep-alive and limit_req by address; one process",
 		}, command: runNginx}, loads: all, limits: true},
 	}
@@ -102,7 +102,7 @@ func proxyNamed(name string) *proxy {
 	return nil
 }
 
-// measureGateway runs a proxy's loads, each on a process of its own.
+// measureGateway runs a proxy's loads, each on a new process.
 func measureGateway(px *proxy, s *scenario) (*result, error) {
 	res := new(result)
 	for i := range gatewayLoads {
@@ -131,7 +131,7 @@ func (px *proxy) run(l *gatewayLoad, ops int) (*servicePhase, error) {
 	sv := px.service
 	command := sv.command
 	sv.command = func(at place) (*exec.Cmd, error) {
-		at.redis = to.addr // the server behind it
+		at.redis = to.addr // the server behind the proxy
 		return command(at)
 	}
 	srv, err := sv.start(ctx, false)
@@ -174,12 +174,12 @@ func (px *proxy) run(l *gatewayLoad, ops int) (*servicePhase, error) {
 		want = 0
 	}
 	if got-seen != want {
-		return nil, failf("%d of %d requests reached the server behind it, want %d", got-seen, len(took.waits), want)
+		return nil, failf("%d of %d requests reached the upstream server, want %d", got-seen, len(took.waits), want)
 	}
 	return p, nil
 }
 
-// gatewayBars are the figures that the gateway must reach.
+// gatewayBars returns the targets of the gateway.
 func (r *report) gatewayBars() (bars []bar) {
 	for i := range r.Gateway {
 		t := &r.Gateway[i]
@@ -192,12 +192,12 @@ func (r *report) gatewayBars() (bars []bar) {
 		}
 		switch t.Load {
 		case loadProxied, loadPosted:
-			within("gateway, "+t.Load+", rules beside none", "gateway-sluice-rules", "gateway-sluice", 1.05)
-			within("gateway, "+t.Load+", beside a bare ReverseProxy", "gateway-sluice", "gateway-bare", 1)
-			within("gateway with rules, "+t.Load+", beside a bare ReverseProxy", "gateway-sluice-rules", "gateway-bare", 1)
-			within("gateway with rules, "+t.Load+", beside Caddy", "gateway-sluice-rules", "gateway-caddy", 1)
+			within("gateway, "+t.Load+", rules vs none", "gateway-sluice-rules", "gateway-sluice", 1.05)
+			within("gateway, "+t.Load+", vs a bare ReverseProxy", "gateway-sluice", "gateway-bare", 1)
+			within("gateway with rules, "+t.Load+", vs a bare ReverseProxy", "gateway-sluice-rules", "gateway-bare", 1)
+			within("gateway with rules, "+t.Load+", vs Caddy", "gateway-sluice-rules", "gateway-caddy", 1)
 		case loadRefused:
-			within("gateway, 429 beside net/http", "gateway-sluice-rules", "gateway-429", 1.15)
+			within("gateway, 429 vs net/http", "gateway-sluice-rules", "gateway-429", 1.15)
 		}
 	}
 	return bars

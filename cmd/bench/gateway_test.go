@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// gatewayTest is the handlers of the scenario in front of one another, in this process.
+// gatewayTest starts a handler of the scenario in this process.
 func gatewayTest(t *testing.T, kind, origin string) string {
 	t.Helper()
 	p := &proxyJob{Kind: kind, Origin: origin}
@@ -24,7 +24,7 @@ func gatewayTest(t *testing.T, kind, origin string) string {
 	return s.Listener.Addr().String()
 }
 
-// Both proxies hand everything on, and the server behind them counts it.
+// TestGatewayLoops checks that both proxies forward everything, and that the upstream server counts it.
 func TestGatewayLoops(t *testing.T) {
 	origin := gatewayTest(t, "origin", "")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -49,11 +49,11 @@ func TestGatewayLoops(t *testing.T) {
 		}
 	}
 	if n, err := countOf(origin); n != sent || err != nil {
-		t.Errorf("%d of %d arrived: %v", n, sent, err)
+		t.Errorf("%d of %d requests arrived: %v", n, sent, err)
 	}
 }
 
-// What does not do what the scenario says does not pass.
+// TestGatewayChecks checks that servers that do not behave as the scenario requires are rejected.
 func TestGatewayChecks(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -67,9 +67,9 @@ func TestGatewayChecks(t *testing.T) {
 		load       int
 		limits     bool
 	}{
-		{refuses, "answered HTTP/1.1 429", 0, false},
-		{refuses, "refuses the first", 2, true},
-		{other.Listener.Addr().String(), "is answered HTTP/1.1 200", 2, true},
+		{refuses, "response to request 1: HTTP/1.1 429", 0, false},
+		{refuses, "denies the first", 2, true},
+		{other.Listener.Addr().String(), "HTTP/1.1 200", 2, true},
 	} {
 		px, err := dialProxy(ctx, c.addr, &gatewayLoads[c.load])
 		if err != nil {
@@ -86,14 +86,14 @@ func TestGatewayChecks(t *testing.T) {
 	}
 	defer px.close()
 	if _, err := px.loop(64); !errors.Is(err, errCheck) {
-		t.Errorf("another body passed: %v", err)
+		t.Errorf("another body was accepted: %v", err)
 	}
 }
 
 func TestExchangeOne(t *testing.T) {
 	for text, fine := range map[string]bool{
 		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok":    true,
-		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok..":  false, // more than was asked for
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok..":  false, // unexpected data after the response
 		"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nok":    false,
 		"HTTP/1.1 200 OK\r\n\r\nok":                         false,
 		"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\nok": false,

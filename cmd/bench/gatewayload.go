@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A proxyClient sends the same request over and over on each of its connections.
+// A proxyClient sends the same request repeatedly on each of its connections.
 type proxyClient struct {
 	load  *gatewayLoad
 	conns []net.Conn
@@ -38,7 +38,7 @@ func (c *proxyClient) close() {
 	}
 }
 
-// first sends requests until one is answered as the load's are. What limits must allow some, and then stop.
+// first sends requests until one gets the expected response. A limiter must first allow some, and then deny.
 func (c *proxyClient) first(ctx context.Context, limits bool) error {
 	b := make([]byte, 8<<10)
 	for i := 0; ctx.Err() == nil; i++ {
@@ -48,17 +48,17 @@ func (c *proxyClient) first(ctx context.Context, limits bool) error {
 		}
 		switch ok := strings.HasPrefix(head, c.load.status); {
 		case limits && i == 0 && ok:
-			return failf("it refuses the first request: %.200s", head)
+			return failf("it denies the first request: %.200s", head)
 		case ok:
 			return nil
 		case !limits || i > gatewayLimit:
-			return failf("request %d is answered %.200s", i+1, head)
+			return failf("response to request %d: %.200s", i+1, head)
 		}
 	}
 	return ctx.Err()
 }
 
-// loop sends requests, the same number on each connection, and checks every answer.
+// loop sends requests, the same number on each connection, and checks every response.
 func (c *proxyClient) loop(ops int) (*taken, error) {
 	each := ops / len(c.conns)
 	waits, faults := make([][]time.Duration, len(c.conns)), make([]error, len(c.conns))
@@ -91,7 +91,7 @@ func (c *proxyClient) drive(conn net.Conn, n int) (waits []time.Duration, err er
 			return nil, failf("answered %.200s", head)
 		}
 		if c.load.name != loadRefused && !bytes.Equal(body, originBody) {
-			return nil, failf("answered with the body %.200q", body)
+			return nil, failf("unexpected response body %.200q", body)
 		}
 		waits = append(waits, time.Since(from))
 	}
@@ -103,7 +103,7 @@ var (
 	lengthName = []byte("\r\nContent-Length: ")
 )
 
-// exchangeOne sends a request and reads its answer, which has a length, into b.
+// exchangeOne sends a request and reads its response, which must have a Content-Length, into b.
 func exchangeOne(conn net.Conn, request, b []byte) (head string, body []byte, err error) {
 	if _, err := conn.Write(request); err != nil {
 		return "", nil, err
@@ -121,23 +121,23 @@ func exchangeOne(conn net.Conn, request, b []byte) (head string, body []byte, er
 		if size < 0 {
 			i := bytes.Index(b[:at], lengthName)
 			if i < 0 {
-				return "", nil, failf("an answer without a length: %.300q", b[:end])
+				return "", nil, failf("response without a Content-Length: %.300q", b[:end])
 			}
 			digits, _, _ := bytes.Cut(b[i+len(lengthName):end], []byte("\r"))
 			if size, err = strconv.Atoi(string(digits)); err != nil {
-				return "", nil, failf("an answer with the length %q", digits)
+				return "", nil, failf("response with the Content-Length %q", digits)
 			}
 		}
 		switch whole := at + len(headEnd) + size; {
 		case end == whole:
 			return string(b[:at]), b[at+len(headEnd) : end], nil
 		case end > whole || whole > len(b):
-			return "", nil, failf("an answer of %d bytes, of which %d came", whole, end)
+			return "", nil, failf("response of %d bytes, of which %d arrived", whole, end)
 		}
 	}
 }
 
-// countOf is how many requests a server has answered.
+// countOf returns how many requests a server has served.
 func countOf(addr string) (int, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

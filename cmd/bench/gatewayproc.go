@@ -18,7 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 )
 
-// A proxyJob is a server that this program plays.
+// A proxyJob is a server that this program runs.
 type proxyJob struct {
 	Kind, Address, Origin string
 }
@@ -27,14 +27,14 @@ func proxyChild(p proxyJob) (*exec.Cmd, error) {
 	return runFloorAs(func(place) job { return job{Proxy: &p} })(place{})
 }
 
-// runProxyAs has this program be a proxy. What a place has for Redis is the server behind it.
+// runProxyAs runs this program as a proxy. The redis field of a place is the address of the upstream server.
 func runProxyAs(kind string) func(place) (*exec.Cmd, error) {
 	return func(at place) (*exec.Cmd, error) {
 		return proxyChild(proxyJob{Kind: kind, Address: at.grpc, Origin: "http://" + at.redis})
 	}
 }
 
-// serveProxy is the child that proxyChild starts.
+// serveProxy is the child process that runProxyAs starts.
 func serveProxy(p *proxyJob) error {
 	h, err := p.handler()
 	if err != nil {
@@ -75,10 +75,10 @@ func runGateway(rules string) func(place) (*exec.Cmd, error) {
 	}
 }
 
-// originBody is what the server behind proxies answers.
+// originBody is the response body of the upstream server.
 var originBody = bytes.Repeat([]byte("sixteen bytes..\n"), 8)
 
-// originServer is as fast as net/http is.
+// originServer is the upstream server, as fast as net/http is.
 type originServer struct{ seen atomic.Int64 }
 
 func (o *originServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -87,11 +87,11 @@ func (o *originServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if n, err := io.Copy(io.Discard, r.Body); err != nil || (r.Method == http.MethodPost && n != gatewayPosted) {
-		http.Error(w, "not what was sent", http.StatusBadRequest)
+		http.Error(w, "unexpected request body", http.StatusBadRequest)
 		return
 	}
 	if r.Header.Get("X-User") != "ada" || r.Host == "" {
-		http.Error(w, "not who sent it", http.StatusBadRequest)
+		http.Error(w, "unexpected X-User", http.StatusBadRequest)
 		return
 	}
 	o.seen.Add(1)
@@ -99,7 +99,7 @@ func (o *originServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(originBody)
 }
 
-// bareProxy is the library's proxy as somebody would configure it who knows of its two idle connections.
+// bareProxy returns the standard library's proxy, configured for more than its default of two idle connections.
 func bareProxy(origin string) (http.Handler, error) {
 	u, err := url.Parse(origin)
 	if err != nil {
@@ -124,10 +124,10 @@ func (b *bufferPool) Get() []byte {
 
 func (b *bufferPool) Put(v []byte) { b.pool.Put(&v) }
 
-// gatewayLimit is how many requests for /v1/limited are allowed.
+// gatewayLimit is the number of allowed requests for /v1/limited.
 const gatewayLimit = 5
 
-// gatewayRules are never reached, but for the last.
+// gatewayRules are limits that are never reached, except the last.
 const gatewayRules = `rules:
   - name: whole-system
     limit: 1000000/s
@@ -156,7 +156,7 @@ func runCaddy(at place) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// runNginx runs nginx as a single process, which is the one whose processor time is read.
+// runNginx runs nginx as a single process, whose CPU time is read.
 func runNginx(at place) (*exec.Cmd, error) {
 	path, err := exec.LookPath("nginx")
 	if err != nil {

@@ -19,15 +19,15 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// The HTTP scenario asks what share of a request the middleware is. The handler is timed alone, called with a response
-// writer that does nothing, and the server's processor time for a request is taken from a real server on loopback,
-// whose clients are another process.
+// The HTTP scenario measures the middleware's share of a request. The handler is timed alone, with a response writer
+// that does nothing, and the CPU time per request is measured on a real server on loopback, whose clients are another
+// process.
 
 type wrapper func(spec) (func(http.Handler) http.Handler, error)
 
 var httpContenders = []contender{
 	{
-		name: "http-bare", role: roleFloor, about: "net/http, a handler that answers ok", clock: "none",
+		name: "http-bare", role: roleFloor, about: "net/http, a handler that responds ok", clock: "none",
 		scenarios: []string{httpServe},
 		wrap: func(spec) (func(http.Handler) http.Handler, error) {
 			return func(h http.Handler) http.Handler { return h }, nil
@@ -55,28 +55,28 @@ func wrapHTTPRate(s spec) (func(http.Handler) http.Handler, error) {
 	return httprate.LimitBy(int(s.burst), longWindow, remoteIP), nil
 }
 
-// remoteIP is what httprate's documentation has one write in place of its deprecated KeyByIP.
+// remoteIP is the key function that httprate's documentation recommends instead of its deprecated KeyByIP.
 func remoteIP(r *http.Request) (string, error) {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	return httprate.CanonicalizeIP(host), err
 }
 
-// httpCost is what a request costs.
+// httpCost is the cost of a request.
 type httpCost struct {
 	HandlerNs float64 // of the handler alone
 	Allocs    float64
-	ServerNs  float64 // processor time of the whole server for a request over loopback
+	ServerNs  float64 // CPU time of the whole server per request over loopback
 }
 
 var okBody = []byte("ok\n")
 
-// okHandler is what is served: as little as a handler may do.
+// okHandler does as little as a handler can.
 func okHandler(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain")
 	_, _ = w.Write(okBody)
 }
 
-// sink is a response writer that only notes the status.
+// sink is a response writer that only stores the status.
 type sink struct {
 	header http.Header
 	status int
@@ -103,7 +103,7 @@ func measureHTTP(c *contender, s *scenario) (*result, error) {
 	return &result{HTTP: cost}, c.denies()
 }
 
-// denies checks that the middleware, if it is one, answers 429 when a small limit is spent.
+// denies checks that the contender, if it is a middleware, responds 429 when a small limit is exhausted.
 func (c *contender) denies() error {
 	if c.role == roleFloor {
 		return nil
@@ -119,7 +119,7 @@ func (c *contender) denies() error {
 			want = http.StatusTooManyRequests
 		}
 		if h.ServeHTTP(w, httpRequest()); w.status != want {
-			return failf("request %d of a limit of 3 was answered %d, want %d", i+1, w.status, want)
+			return failf("request %d with a limit of 3: status %d, want %d", i+1, w.status, want)
 		}
 	}
 	return nil
@@ -155,12 +155,12 @@ func timeHandler(h http.Handler, n int, cost *httpCost) error {
 	cost.HandlerNs = float64(elapsed.Nanoseconds()) / float64(n)
 	cost.Allocs = float64(after.Mallocs-before.Mallocs) / float64(n)
 	if w.status != 0 {
-		return failf("a request was answered %d", w.status)
+		return failf("unexpected status %d", w.status)
 	}
 	return nil
 }
 
-// timeServer serves n requests over loopback and returns this process' processor time for each.
+// timeServer serves n requests over loopback and returns this process's CPU time per request.
 func timeServer(h http.Handler, n int) (float64, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -168,7 +168,7 @@ func timeServer(h http.Handler, n int) (float64, error) {
 	}
 	server := &http.Server{Handler: h}
 	var done sync.WaitGroup
-	done.Go(func() { _ = server.Serve(listener) }) // it returns when it is closed
+	done.Go(func() { _ = server.Serve(listener) }) // it returns when the server is closed
 	defer done.Wait()
 	defer server.Close()
 	addr := listener.Addr().String()
@@ -182,7 +182,7 @@ func timeServer(h http.Handler, n int) (float64, error) {
 	return float64(selfTime()-before) / float64(n), nil
 }
 
-// callClient has a process of its own send n requests, so that its processor time is not the server's.
+// callClient sends n requests from a separate process, so that the client's CPU time is not counted as the server's.
 func callClient(addr string, n int) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -197,7 +197,7 @@ func callClient(addr string, n int) error {
 	return cmd.Run()
 }
 
-// httpConnections is how many clients there are, each with one request under way.
+// httpConnections is the number of clients, each with one request in flight.
 const httpConnections = 16
 
 func runClient(addr string, n int) error {
@@ -232,7 +232,7 @@ func sendRequests(addr string, n int) error {
 			return err
 		}
 		if res.StatusCode != http.StatusOK {
-			return fmt.Errorf("a request was answered %d", res.StatusCode)
+			return fmt.Errorf("unexpected status %d", res.StatusCode)
 		}
 	}
 	return nil

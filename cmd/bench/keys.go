@@ -9,7 +9,7 @@ import (
 
 const keyLen = len("user:0001234")
 
-// keyName is the key with this number. It is a fresh string each time.
+// keyName returns the key with this number, as a new string.
 func keyName(i int) string {
 	var b [keyLen]byte
 	copy(b[:], "user:0000000")
@@ -27,12 +27,12 @@ func makeKeys(n int) ([]string, error) {
 		keys[i] = keyName(i)
 	}
 	if found, err := distinct(keys); err != nil || found != n {
-		return nil, fmt.Errorf("%d distinct keys instead of %d: %v", found, n, err)
+		return nil, fmt.Errorf("%d distinct keys, want %d: %v", found, n, err)
 	}
 	return keys, nil
 }
 
-// distinct counts the different keys in a list by reading their numbers back from the very strings that will be used.
+// distinct returns the number of different keys in a list, parsed from the very strings that will be used.
 func distinct(keys []string) (int, error) {
 	var seen [10_000_000 / 64]uint64
 	for _, key := range keys {
@@ -55,7 +55,7 @@ func distinct(keys []string) (int, error) {
 	return n, nil
 }
 
-// shuffled returns a random order of n hits over the keys in which none comes again before all have come.
+// shuffled returns a random order of n hits over the keys in which no key repeats before all have occurred.
 func shuffled(r *rand.Rand, keys, n int) []uint32 {
 	order := make([]uint32, 0, n)
 	round := make([]uint32, keys)
@@ -69,11 +69,11 @@ func shuffled(r *rand.Rand, keys, n int) []uint32 {
 	return order
 }
 
-// zipfExponent makes the most popular of a million keys take an eighth of all hits.
+// zipfExponent gives the most popular of a million keys 1/8 of all hits.
 const zipfExponent = 1.1
 
-// zipfian returns n hits whose keys follow Zipf's law. Which keys are popular is random: neighbours in popularity must
-// not be neighbours in memory.
+// zipfian returns n hits whose keys follow Zipf's law. The popular keys are random, because neighbours in popularity
+// must not be neighbours in memory.
 func zipfian(r *rand.Rand, names []uint32, n int) []uint32 {
 	z := rand.NewZipf(r, zipfExponent, 1, uint64(len(names)-1))
 	order := make([]uint32, n)

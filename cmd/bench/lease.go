@@ -12,9 +12,8 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// The lease scenario asks what decisions cost that are spent from leases in memory, beside decisions of a store in
-// memory, and how many of them there are for every request to Redis. The server has no processor of its own here:
-// there is little for it to do.
+// The lease scenario compares decisions from leases in memory with decisions of a store in memory, and counts decisions
+// per request to Redis. The server is not pinned to its own CPU, because it has little to do.
 
 // A leaseContender is a limiter on Redis, or in memory.
 type leaseContender struct {
@@ -31,30 +30,30 @@ func leaseOf(name, about string, role role, memory bool, limit func() sluice.Lim
 }
 
 var leaseContenders = []leaseContender{
-	leaseOf("lease-memstore", "token bucket on memstore, nothing leased", roleFloor, true, leaseBucket),
-	leaseOf("lease-bucket", "token bucket, leased from redisstore by one process of two", roleOurs, false, leaseBucket),
-	leaseOf("lease-window", "fixed window, leased from redisstore by one process of two", roleOurs, false, leaseWindow),
+	leaseOf("lease-memstore", "token bucket on memstore, no leases", roleFloor, true, leaseBucket),
+	leaseOf("lease-bucket", "token bucket, leases from redisstore, one of two instances", roleOurs, false, leaseBucket),
+	leaseOf("lease-window", "fixed window, leases from redisstore, one of two instances", roleOurs, false, leaseWindow),
 }
 
 func leaseNamed(name string) *leaseContender {
 	return &leaseContenders[slices.IndexFunc(leaseContenders, func(c leaseContender) bool { return c.name == name })]
 }
 
-// Both are more than a run can spend.
+// Both limits exceed the usage of a run.
 func leaseBucket() sluice.Limit { return sluice.PerSecond(10_000_000).WithBurst(1 << 30) }
 
 func leaseWindow() sluice.Limit { return sluice.PerHour(1<<32 - 1).WithAlgorithm(sluice.FixedWindow) }
 
-// A leaseCost is what was found with some number of keys.
+// A leaseCost is the result for some number of keys.
 type leaseCost struct {
 	Keys       int
-	Ns         float64 // for a decision, all processors together
+	Ns         float64 // per decision, all CPUs together
 	Allocs     float64
-	PerRequest float64 // decisions for every request to the server; 0 without one
+	PerRequest float64 // decisions per request to the server; 0 without a server
 	Disturbed  bool    `json:",omitempty"`
 }
 
-// leaseKeys are how many keys there are in turn. A limiter leases at most ten thousand at a time.
+// leaseKeys are the numbers of keys to measure. A limiter has at most 10,000 leases at a time.
 var leaseKeys = []int{1, 1000}
 
 func measureLease(c *leaseContender, s *scenario, j job) (*result, error) {
@@ -92,7 +91,7 @@ func (c *leaseContender) open(limit sluice.Limit) (*sluice.Limiter, *redisServer
 		server.stop()
 		return nil, nil, nil, err
 	}
-	// A budget beyond any wait: what is measured is leases, not the fallback of a busy machine.
+	// The store timeout exceeds any wait: this measures leases, not the local fallback on a busy machine.
 	l, err := sluice.NewWithRules(store, []*sluice.Rule{rule},
 		sluice.WithInstances(func() int { return 2 }), sluice.WithStoreTimeout(5*time.Second))
 	return l, server, func() {
@@ -117,9 +116,9 @@ func (c *leaseContender) measure(keys, ops int, j job) (cost leaseCost, err erro
 		hits[i] = names[k]
 	}
 	cost.Keys = keys
-	// A lease follows the demand, so it is small at first. What is timed is how it is under load.
+	// A lease grows with the demand, so it is small at first. Only leases under load are timed.
 	if allowed := loop(oursLimiter{Limiter: l}, hits[:ops/4]); allowed != ops/4 {
-		return cost, failf("%d of %d decisions were allowed at first", allowed, ops/4)
+		return cost, failf("%d of %d decisions of the warm-up were allowed", allowed, ops/4)
 	}
 	var before, after usage
 	if server != nil {
@@ -140,14 +139,14 @@ func (c *leaseContender) measure(keys, ops int, j job) (cost leaseCost, err erro
 	}
 	requests := after.calls - before.calls
 	if requests == 0 {
-		return cost, failf("the server was never asked")
+		return cost, failf("the server was never called")
 	}
 	cost.PerRequest = float64(ops) / requests
 	return cost, c.holds()
 }
 
-// holds checks that leases keep to a limit: no more can be spent, and a good part of it can. A bucket's store is left
-// alone for a while when it is drained, so not all of it can at once.
+// holds checks that leases respect a limit: no more can be used, and a good part of it can. Not all of it can be used
+// at once, because the limiter pauses before it calls the store again for a drained bucket.
 func (c *leaseContender) holds() error {
 	const most = 5000
 	limit := sluice.Per(most, longWindow).WithAlgorithm(c.limit().Algorithm)
@@ -158,7 +157,7 @@ func (c *leaseContender) holds() error {
 	defer done()
 	allowed := loop(oursLimiter{Limiter: l}, make([]string, 4*most))
 	if allowed > most+1 || allowed < most/10 {
-		return failf("%d were admitted of a limit of %d", allowed, most)
+		return failf("admitted %d, limit %d", allowed, most)
 	}
 	return nil
 }

@@ -1,7 +1,8 @@
-// Command bench measures Sluice beside other rate limiters and beside a floor, the least that could do the job at all.
+// Command bench compares Sluice with other rate limiters and with a floor, a minimal implementation that is a lower
+// bound.
 //
-// Each contender runs each scenario in a process of its own, repetitions interleaved, with equal numbers of operations,
-// and each run checks that it measured what it says. See README.md for how to read the tables.
+// Each contender runs each scenario in a separate process, with interleaved repetitions and equal numbers of
+// operations, and each run checks that it measured the right thing. README.md explains the tables.
 package main
 
 import (

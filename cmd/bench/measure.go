@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// A job is what a child process is asked to do.
+// A job is the task of a child process.
 type job struct {
 	Contender string
 	Scenario  string
 	Quick     bool
 	Seed      uint64
 	Procs     []int  // GOMAXPROCS of each phase
-	RedisCPU  string `json:",omitempty"` // the processor that a Redis server is kept on
+	RedisCPU  string `json:",omitempty"` // the CPU that a Redis server is pinned to
 
-	FloorHTTP, FloorRESP string `json:",omitempty"` // instead: be a floor for each protocol, at these and at Floor
+	FloorHTTP, FloorRESP string `json:",omitempty"` // instead: run a floor for each protocol, at these addresses and at Floor
 
 	Server   string `json:",omitempty"` // instead: send requests to this address
 	Requests int    `json:",omitempty"`
 
-	Floor    string `json:",omitempty"` // instead: be the floor of services at this address
-	FloorTCP string `json:",omitempty"` // instead: be the floor of any protocol at this address
+	Floor    string `json:",omitempty"` // instead: run the floor of services at this address
+	FloorTCP string `json:",omitempty"` // instead: run the floor of any protocol at this address
 
-	Proxy *proxyJob `json:",omitempty"` // instead: be a proxy, or the server behind one
+	Proxy *proxyJob `json:",omitempty"` // instead: run a proxy, or the server behind one
 }
 
-// A result is what a child process found.
+// A result is the result of a child process.
 type result struct {
-	Invalid string     `json:",omitempty"` // why the figures mean nothing
+	Invalid string     `json:",omitempty"` // why the figures are invalid
 	Phases  []phase    `json:",omitempty"`
 	Memory  *memory    `json:",omitempty"`
 	HTTP    *httpCost  `json:",omitempty"`
@@ -40,6 +40,7 @@ type result struct {
 	Redis       []remotePhase `json:",omitempty"`
 	RedisMemory *remoteMemory `json:",omitempty"`
 	Lease       []leaseCost   `json:",omitempty"`
+	Stores      []storeCost   `json:",omitempty"`
 	Overload    *overloadRun  `json:",omitempty"`
 
 	Service       []servicePhase `json:",omitempty"`
@@ -50,21 +51,21 @@ type result struct {
 type phase struct {
 	Procs    int
 	Ops      int
-	Distinct int     // different keys among the ops
+	Distinct int     // number of different keys among the ops
 	Ns       float64 // wall time per decision
 	Allocs   float64 // heap objects per decision
-	// Disturbed says that other processes took processor time which this one wanted.
+	// Disturbed reports whether other processes used CPU time that this one needed.
 	Disturbed bool `json:",omitempty"`
 }
 
-// errCheck marks a contender that did not do what the scenario says.
+// errCheck marks a contender that did not behave as the scenario requires.
 var errCheck = errors.New("check failed")
 
 func failf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errCheck}, args...)...)
 }
 
-// measure fills the contender, times every phase, and makes sure that it was measured at what the scenario says.
+// measure fills the contender, times every phase, and checks that it was measured as the scenario requires.
 func measure(c *contender, s *scenario, j job) (*result, error) {
 	keys, err := makeKeys(s.keys)
 	if err != nil {
@@ -94,7 +95,7 @@ func measure(c *contender, s *scenario, j job) (*result, error) {
 			return nil, fmt.Errorf("at GOMAXPROCS %d: %w", procs, err)
 		}
 		if ph.Distinct != p.distinct[i] {
-			return nil, failf("%d distinct keys were hit instead of %d", ph.Distinct, p.distinct[i])
+			return nil, failf("%d distinct keys were used, want %d", ph.Distinct, p.distinct[i])
 		}
 		res.Phases = append(res.Phases, ph)
 	}
@@ -111,7 +112,7 @@ func measure(c *contender, s *scenario, j job) (*result, error) {
 	return res, p.verify(l, keys, old)
 }
 
-// strings are the keys to hit, ready made.
+// strings returns the keys to use, in order.
 func (p *plan) strings(keys []string, order []uint32) []string {
 	hits := make([]string, len(order))
 	for i, k := range order {
@@ -123,19 +124,19 @@ func (p *plan) strings(keys []string, order []uint32) []string {
 	return hits
 }
 
-// fill makes every key known to the contender, in order.
+// fill uses every key, in order.
 func fill(l limiter, keys []string, p *plan) error {
 	for _, key := range keys {
 		for range p.fill {
 			if !l.allow(key) {
-				return failf("%s was denied within its first %d hits, of a limit of %d", key, p.fill, p.spec.burst)
+				return failf("%s was denied within its first %d hits, limit %d", key, p.fill, p.spec.burst)
 			}
 		}
 	}
 	return nil
 }
 
-// nextWindow waits for the sliding counter's next window, which begins at a multiple of its length since the epoch.
+// nextWindow waits for the sliding counter's next window, which starts at a multiple of its length since the epoch.
 func nextWindow() {
 	now := time.Now().UnixNano()
 	time.Sleep(window - time.Duration(now)%window + time.Millisecond)
@@ -152,7 +153,7 @@ func timed(l limiter, hits []string, procs int, allow bool) (phase, error) {
 		parts[i] = hits[i*len(hits)/procs : (i+1)*len(hits)/procs]
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-	runtime.GC() // what the fill left behind is not the loop's to clean up
+	runtime.GC() // the loop must not pay for garbage of the fill
 
 	allowed := make([]int, procs)
 	ready, begin := make(chan bool), make(chan bool)
@@ -187,7 +188,7 @@ func timed(l limiter, hits []string, procs int, allow bool) (phase, error) {
 		got += n
 	}
 	if got != want {
-		return ph, failf("%d of %d decisions were allowed, %d should have been", got, len(hits), want)
+		return ph, failf("%d of %d decisions were allowed, want %d", got, len(hits), want)
 	}
 	return ph, nil
 }

@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// memory is what keeping keys costs.
+// memory is the memory that keys take.
 type memory struct {
 	Keys     int
-	Resident float64       // bytes a key of resident memory, wherever the contender keeps its state
-	Heap     float64       // bytes a key of Go heap
-	GC       time.Duration // one full collection with all keys live, the median of collections
+	Resident float64       // bytes of resident memory per key, for any kind of state
+	Heap     float64       // bytes of Go heap per key
+	GC       time.Duration // one full garbage collection with all keys live, median
 }
 
 const (
 	collections = 7
-	// patience bounds how long collections are repeated: a store of 5M pointers may take seconds for each.
+	// patience bounds the time for repeated collections: one of a store with 5M pointers may take seconds.
 	patience = 4 * time.Second
 )
 
-// weigh fills the contender with keys and looks at what that took. Every key is a string of its own that nobody else
-// holds on to, as in a server: a contender that keeps keys pays for them.
+// weigh fills the contender with keys and measures the memory. Every key is a separate string without other references,
+// as in a server: a contender that stores keys pays for them.
 func weigh(c *contender, s *scenario) (*result, error) {
 	sp := spec{burst: spare, every: 10 * time.Minute, slide: longWindow, keys: s.keys}
 	before, err := weight()
@@ -63,7 +63,7 @@ func weigh(c *contender, s *scenario) (*result, error) {
 	if err := census(l, s.keys); err != nil {
 		return res, err
 	}
-	for _, k := range []int{0, s.keys / 2, s.keys - 1} { // that all were kept; this also keeps the contender alive
+	for _, k := range []int{0, s.keys / 2, s.keys - 1} { // all must still be stored; this also keeps the contender alive
 		if err := drain(l, keyName(k), spare-1, spare-1, spare); err != nil {
 			return res, err
 		}
@@ -84,12 +84,12 @@ func collect() time.Duration {
 
 type footprint struct{ resident, heap int64 }
 
-// weight is the memory in use once garbage has been collected and given back.
+// weight returns the memory in use after garbage collection.
 func weight() (footprint, error) {
 	debug.FreeOSMemory()
 	statm, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
-		return footprint{}, fmt.Errorf("resident memory can be read on Linux only: %w", err)
+		return footprint{}, fmt.Errorf("resident memory is available on Linux only: %w", err)
 	}
 	fields := bytes.Fields(statm)
 	if len(fields) < 2 {

@@ -10,7 +10,7 @@ import (
 	"runtime"
 )
 
-// errUsage says that the flags made no sense and that the user has been told.
+// errUsage is returned for invalid flags, after the error was printed.
 var errUsage = errors.New("usage")
 
 type options struct {
@@ -28,13 +28,13 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := new(options)
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.BoolVar(&o.quick, "quick", false, "a minute's impression: fewer operations, no repetitions, no 5M keys")
+	f.BoolVar(&o.quick, "quick", false, "run for about a minute: fewer operations, no repetitions, no 5M keys")
 	f.StringVar(&o.only, "only", "", "comma-separated `scenarios` to run; default all")
-	f.StringVar(&o.contenders, "contenders", "", "comma-separated `names` of what to measure; default everything")
+	f.StringVar(&o.contenders, "contenders", "", "comma-separated `names` of contenders to measure; default all")
 	f.IntVar(&o.reps, "reps", 0, "`repetitions` of each timed scenario; default 5, or 1 with -quick")
 	f.StringVar(&o.output, "o", "text", "output `format`: text or json")
-	f.Uint64Var(&o.seed, "seed", 1, "`seed` of the orders in which keys come")
-	f.BoolVar(&o.unpinned, "unpinned", false, "let a Redis server and its clients run on any processor")
+	f.Uint64Var(&o.seed, "seed", 1, "`seed` of the order of keys")
+	f.BoolVar(&o.unpinned, "unpinned", false, "let a Redis server and its clients run on any CPU")
 	f.StringVar(&o.child, "child", "", "run one `job` and print its result; bench calls itself with this")
 	err := f.Parse(args)
 	switch {

@@ -7,10 +7,10 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// oursClock is what memstore reads once per call; the wall clock is looked at once a second.
+// oursClock is the clock that memstore reads once per call; it reads the wall clock once per second.
 const oursClock = "time.Since"
 
-// ours are Sluice as its users call it: Limiter.Allow on a memstore of default configuration.
+// ours are Sluice as its users call it: Limiter.Allow on a memstore with the default configuration.
 var ours = []contender{
 	{
 		name: "sluice", role: roleOurs, clock: oursClock, scenarios: keyed,
@@ -22,7 +22,7 @@ var ours = []contender{
 	},
 	{
 		name: "sluice-counter", role: roleOurs, clock: oursClock, scenarios: []string{hot, uniform, fresh, denied, mem1m, mem5m},
-		about: "sliding counter; where it is timed allowing, with hits in the window before", slides: true,
+		about: "sliding counter; allowed decisions are timed with hits in the previous window", slides: true,
 		open: openOurs(counterLimit),
 	},
 	{
@@ -37,7 +37,7 @@ var ours = []contender{
 
 type oursLimiter struct {
 	*sluice.Limiter
-	store *memstore.Store // nil: it has another
+	store *memstore.Store // nil: another store
 }
 
 func (l oursLimiter) live() int { return l.store.Len() / len(l.Rules()) }
@@ -71,7 +71,7 @@ func openOurs(limit func(spec) sluice.Limit) func(spec) (limiter, error) {
 	}
 }
 
-// openThree gives each key three buckets. The second and third are roomier, so that the first decides.
+// openThree gives each key three buckets. The second and third are larger, so that the first decides.
 func openThree(s spec) (limiter, error) {
 	var rules []*sluice.Rule
 	for i, name := range []string{"first", "second", "third"} {

@@ -15,16 +15,16 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
 )
 
-// The scenario `overload` asks what is left of a service when far more ask than it can answer: first as many callers as it
-// takes for the most answers in a second, then twenty times as many, each waiting for its answer before it asks again. An
-// answer that takes longer than a second is no good to its caller and does not count.
+// The scenario `overload` measures a service under overload. First it finds the number of callers with the most
+// responses per second. Then 20 times as many callers send requests, each of which waits for a response before the next
+// request. A response after more than one second is useless to its caller and does not count.
 //
-// Callers over HTTP and Redis' protocol have a connection each; those over gRPC share some, as Envoy's do. A connection
-// costs a server whatever it does with it, so a floor stands beside each: the least that speaks the protocol.
+// Callers over HTTP and the Redis protocol have one connection each; those over gRPC share some, as Envoy's do. A
+// connection has a cost in any server, so each protocol has a floor: a minimal server of the protocol.
 
 const overloaded = "overload"
 
-// overloadScenario counts in milliseconds that the crowd asks.
+// overloadScenario returns the scenario, whose ops are the duration of the overload in milliseconds.
 func overloadScenario(quick bool, reps int) scenario {
 	s := scenario{overloaded, "services under overload", serviceKeys, 6_000, reps, false}
 	if quick {
@@ -35,55 +35,55 @@ func overloadScenario(quick bool, reps int) scenario {
 
 const (
 	crowdFactor  = 20
-	crowdPatient = time.Second // how long a caller waits
-	crowdConns   = 4           // that callers over gRPC share
-	crowdDepth   = 16          // requests at a time over Redis' protocol
+	crowdPatient = time.Second // timeout of a caller
+	crowdConns   = 4           // shared by all callers over gRPC
+	crowdDepth   = 16          // pipelined requests over the Redis protocol
 )
 
-// peakCallers are tried to find the most answers in a second.
+// peakCallers are the numbers of callers that are tried to find the peak.
 var peakCallers = []int{16, 32, 64}
 
-// An overloadRun is what one repetition found. Memory is resident, in megabytes.
+// An overloadRun is the result of one repetition. Memory is resident, in megabytes.
 type overloadRun struct {
 	Callers     int // at the peak
 	Peak, Crowd crowdPhase
-	Idle, After float64 // memory before and after all
-	AtPeak      float64 // memory while that many asked, the most
-	Begin, End  float64 // the most in the second and in the last quarter of the time in which the crowd asked
+	Idle, After float64 // memory before and after everything
+	AtPeak      float64 // maximum memory at the peak
+	Begin, End  float64 // maximum memory in the second and in the last quarter of the overload
 	Disturbed   bool    `json:",omitempty"`
 }
 
 type crowdPhase struct {
-	PerSecond float64 // answers in time
-	CPU       float64 // microseconds of the server for each of them
-	CallerCPU float64 // and of the callers
-	Late      float64 // the share that was not answered in time
-	P99       float64 // milliseconds
+	PerSecond float64 // responses in time
+	CPU       float64 // server CPU time per response in time, in microseconds
+	CallerCPU float64 // the same of the callers
+	Late      float64 // share of requests without a response in time
+	P99       float64 // in milliseconds
 }
 
-// Kept is the share of the peak's answers in a second that the crowd got. KeptCPU is the same for each second of the
-// server's processor time, which is what it would be if the callers had processors of their own.
+// Kept returns the share of the peak's responses per second that remains under overload. KeptCPU is the same per second
+// of the server's CPU time, as if the callers had their own CPUs.
 func (o *overloadRun) Kept() float64    { return o.Crowd.PerSecond / o.Peak.PerSecond }
 func (o *overloadRun) KeptCPU() float64 { return o.Peak.CPU / o.Crowd.CPU }
 
-// Grew is how much more memory there was at the end of the crowd's time than at its begin.
+// Grew returns the memory at the end of the overload over that at its start.
 func (o *overloadRun) Grew() float64 { return o.End / o.Begin }
 
 // A crowd is a service under overload.
 type crowd struct {
 	service
-	floor  string // its floor's name
+	floor  string // the name of its floor
 	target func(ctx context.Context, at place, callers int) (loadgen.Target, error)
 }
 
-// crowds are each protocol of the service, and a floor for each.
+// crowds returns the service with each protocol, and a floor for each.
 func crowds() (all []crowd) {
 	for _, p := range []struct {
 		name, floor, about, least string
 		target                    func(ctx context.Context, at place, callers int) (loadgen.Target, error)
 	}{
-		{"overload-grpc", "floor-grpc", "Envoy's protocol over gRPC", "grpc-go with a handler that answers the same always", crowdGRPC},
-		{"overload-http", "floor-http", "POST /v1/check", "net/http with a handler that answers the same always", crowdHTTP},
+		{"overload-grpc", "floor-grpc", "Envoy's protocol over gRPC", "grpc-go with a constant response", crowdGRPC},
+		{"overload-http", "floor-http", "POST /v1/check", "net/http with a constant response", crowdHTTP},
 		{"overload-resp", "floor-resp", "CL.THROTTLE, 16 requests at a time", "a loop that reads and writes", crowdRESP},
 	} {
 		in := []string{overloaded}
@@ -141,11 +141,11 @@ func runCrowdFloor(at place) (*exec.Cmd, error) {
 	return exec.Command(self, "-child", string(text)), nil
 }
 
-// crowdKey is the key of the request with a number, in all protocols.
+// crowdKey returns the key pattern of requests, in all protocols.
 func crowdKey(p *loadgen.Patterns, text string) loadgen.Pattern {
 	out, err := p.Parse(text)
 	if err != nil {
-		panic(err) // the texts are below
+		panic(err) // the patterns are constants
 	}
 	return out
 }
@@ -179,9 +179,9 @@ func crowdRESP(ctx context.Context, at place, _ int) (loadgen.Target, error) {
 	})
 }
 
-// measureOverload runs one repetition, on a process of its own.
+// measureOverload runs one repetition, on a new process.
 func measureOverload(c *crowd, s *scenario, j job) (*result, error) {
-	debug.SetGCPercent(400) // the callers' garbage is not the question
+	debug.SetGCPercent(400) // the callers' garbage is not measured
 	ctx, cancel := context.WithTimeout(context.Background(), childTime)
 	defer cancel()
 	srv, err := c.start(ctx, false)
@@ -196,7 +196,7 @@ func measureOverload(c *crowd, s *scenario, j job) (*result, error) {
 	}
 	long := time.Duration(s.ops) * time.Millisecond
 	o, ask := new(overloadRun), asker{ctx, c, srv, j.Seed}
-	if _, err := ask.phase(peakCallers[len(peakCallers)-1], long/4, nil); err != nil { // warm
+	if _, err := ask.phase(peakCallers[len(peakCallers)-1], long/4, nil); err != nil { // warm-up
 		return nil, err
 	}
 	o.Idle = srv.resident()
@@ -221,13 +221,13 @@ func measureOverload(c *crowd, s *scenario, j job) (*result, error) {
 	o.Begin, o.End = watched.most(0.25, 0.5), watched.most(0.75, 1)
 	o.Disturbed = seen.disturbedBeside(srv.cpu() - before)
 	if p, err := ask.phase(o.Callers, long/4, nil); err != nil || p.PerSecond == 0 {
-		return nil, failf("it does not serve after the crowd has gone: %v", err)
+		return nil, failf("it does not serve after the overload: %v", err)
 	}
 	o.After = srv.resident()
 	return &result{Overload: o}, nil
 }
 
-// An asker asks a server.
+// An asker sends requests to a server.
 type asker struct {
 	ctx  context.Context
 	of   *crowd
@@ -235,7 +235,7 @@ type asker struct {
 	seed uint64
 }
 
-// phase has so many callers ask for a while.
+// phase runs this many callers for a while.
 func (a *asker) phase(callers int, long time.Duration, watched *sampled) (*crowdPhase, error) {
 	to, err := a.of.target(a.ctx, a.srv.at, callers)
 	if err != nil {
@@ -249,7 +249,7 @@ func (a *asker) phase(callers int, long time.Duration, watched *sampled) (*crowd
 	if a.of.name == "overload-resp" || a.of.name == "floor-resp" {
 		plan.Pipeline = crowdDepth
 	}
-	// The warm-up must not be in the server's time: it is a run of its own.
+	// The warm-up is a separate run, so that it is not part of the server's CPU time.
 	warm := plan
 	warm.Warmup, warm.Duration = 0, plan.Warmup
 	plan.Warmup = 0
@@ -274,7 +274,7 @@ func (a *asker) phase(callers int, long time.Duration, watched *sampled) (*crowd
 	}, nil
 }
 
-// noAnswers is how many failed without an answer.
+// noAnswers returns how many requests failed without a response.
 func noAnswers(r *loadgen.Result) (n int64) {
 	for _, count := range r.Reasons {
 		n += count
@@ -288,7 +288,7 @@ type sampled struct {
 	values []float64
 }
 
-// start samples until what it returns is called. Nobody may look before.
+// start samples until the returned function is called. Samples must not be read before.
 func (s *sampled) start() (stop func()) {
 	if s == nil {
 		return func() {}
@@ -311,7 +311,7 @@ func (s *sampled) start() (stop func()) {
 	}
 }
 
-// most is the highest between two shares of the time.
+// most returns the maximum between two fractions of the time.
 func (s *sampled) most(from, to float64) float64 {
 	n := float64(len(s.values))
 	highest := 0.0

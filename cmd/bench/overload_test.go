@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
 )
 
-// The floors speak their protocols well enough for callers, who count on every answer.
+// TestCrowdFloors checks that the floors implement their protocols well enough for callers, which check every response.
 func TestCrowdFloors(t *testing.T) {
 	addrs, err := freeAddrs(3)
 	if err != nil {
@@ -46,7 +46,7 @@ func TestEndOfCommand(t *testing.T) {
 	one := "*6\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n1\r\n"
 	for i := range one {
 		if got := endOfCommand([]byte(one[:i])); got != -1 {
-			t.Errorf("a part of %d bytes ends at %d", i, got)
+			t.Errorf("a command cut at %d bytes ends at %d", i, got)
 		}
 	}
 	if got := endOfCommand([]byte(one + one[:9])); got != len(one) {
@@ -54,7 +54,7 @@ func TestEndOfCommand(t *testing.T) {
 	}
 }
 
-// What is kept is reckoned within each repetition, and disturbed ones are left out.
+// TestOverloadReport checks that ratios are computed within each repetition, and that disturbed ones are excluded.
 func TestOverloadReport(t *testing.T) {
 	run := func(peak, crowd, begin, end float64, disturbed bool) *result {
 		return &result{Overload: &overloadRun{
@@ -79,9 +79,9 @@ func TestOverloadReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"0.95× peak","Verdict":"pass"`, `"0.80× peak","Verdict":"miss"`, `"1.10× its begin","Verdict":"pass"`, `"1.90× its share","Verdict":"pass"`} {
+	for _, want := range []string{`"0.95× peak","Verdict":"pass"`, `"0.80× peak","Verdict":"miss"`, `"1.10× start","Verdict":"pass"`, `"1.90× its share","Verdict":"pass"`} {
 		if !strings.Contains(string(got), want) {
-			t.Errorf("%s lacks %s", got, want)
+			t.Errorf("%s does not contain %s", got, want)
 		}
 	}
 	if n := len(r.overloadBars()); n != 4 {
@@ -98,10 +98,10 @@ func TestSampled(t *testing.T) {
 	s := &sampled{values: []float64{9, 1, 2, 3, 4, 3, 2, 8}}
 	for _, test := range []struct{ from, to, want float64 }{{0, 1, 9}, {0.25, 0.5, 3}, {0.75, 1, 8}, {0.5, 0.75, 4}} {
 		if got := s.most(test.from, test.to); got != test.want {
-			t.Errorf("between %v and %v at most %v, want %v", test.from, test.to, got, test.want)
+			t.Errorf("maximum between %v and %v is %v, want %v", test.from, test.to, got, test.want)
 		}
 	}
 	if got := new(sampled).most(0, 1); got != 0 {
-		t.Errorf("of nothing %v", got)
+		t.Errorf("maximum of no samples is %v", got)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// serveCrowdFloor speaks each protocol as simply as can be. It ends with the process.
+// serveCrowdFloor implements each protocol as simply as possible, until the process ends.
 func serveCrowdFloor(j job) error {
 	failed := make(chan error)
 	go func() { failed <- serveFloor(j.Floor) }()
@@ -25,15 +25,15 @@ func serveCrowdFloor(j job) error {
 	return <-failed
 }
 
-// answerAlike answers as much as the check API does.
+// answerAlike sends a response of the same size as the check API.
 func answerAlike(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, `{"allowed":true,"limits":[{"rule":"bench/user","allowed":true,"limit":1000000,"remaining":999999,`+
-		`"retry_after_ms":0,"reset_after_ms":1000000,"source":"store","shadow":false}],"degraded":null,"why":""}`)
+		`"retry_after_ms":0,"reset_after_ms":1000000,"source":"store","shadow_denied":false}],"degraded":null,"reason":""}`)
 }
 
-// echoAlike answers each command of six words.
+// echoAlike replies to each command of six words.
 func echoAlike(c net.Conn) {
 	defer c.Close()
 	in, out := make([]byte, 16<<10), make([]byte, 0, 16<<10)
@@ -42,7 +42,7 @@ func echoAlike(c net.Conn) {
 		if err != nil {
 			return
 		}
-		// A command may come in parts: what is behind the last begin is looked at again.
+		// A command may arrive in parts: the incomplete rest is parsed again.
 		have := in[:rest+n]
 		out = out[:0]
 		for {
@@ -63,7 +63,7 @@ func echoAlike(c net.Conn) {
 	}
 }
 
-// endOfCommand is where a command of six words ends, or -1. It is thirteen lines.
+// endOfCommand returns where a command of six words, which is thirteen lines, ends, or -1.
 func endOfCommand(b []byte) int {
 	end := 0
 	for range 13 {

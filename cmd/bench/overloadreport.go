@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// An overloadRow is one server's medians, with the lowest and highest of what was kept.
+// An overloadRow contains one server's medians, with the minimum and maximum of the kept share.
 type overloadRow struct {
 	Contender string
 	Invalid   string `json:",omitempty"`
@@ -33,7 +33,7 @@ func (r *runner) overloadRows(s *scenario, invalid map[string]bool) (rows []over
 	return rows
 }
 
-// fill takes the medians over the repetitions that were not disturbed, or over all if all were.
+// fill sets the medians over the repetitions that were not disturbed, or over all if all were.
 func (w *overloadRow) fill(all []*result) {
 	var runs, calm []*overloadRun
 	for _, res := range all {
@@ -82,10 +82,10 @@ func (w *overloadRow) fill(all []*result) {
 }
 
 func writeOverload(w io.Writer, rows []overloadRow) {
-	fmt.Fprintf(w, "\nOverload: %d times as many callers as at the peak; answers within %v count (-only %s)\n\n", crowdFactor, crowdPatient, overloaded)
+	fmt.Fprintf(w, "\nOverload: %d times as many callers as at the peak; responses within %v count (-only %s)\n\n", crowdFactor, crowdPatient, overloaded)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(tw, "contender\tcallers\tanswers/s\tof the crowd\tkept\tmin–max\tserver CPU\tof the crowd\tkept\tcallers' CPU\tof the crowd\tlate\tp99\t"+
-		"MB idle\tpeak\tcrowd, begin\tend\tafter\t\n")
+	fmt.Fprint(tw, "contender\tcallers\tresponses/s\toverload\tkept\tmin–max\tserver CPU\toverload\tkept\tcallers' CPU\toverload\tlate\tp99\t"+
+		"MB idle\tpeak\toverload, start\tend\tafter\t\n")
 	disturbed := false
 	for _, r := range rows {
 		if r.Invalid != "" {
@@ -102,11 +102,11 @@ func writeOverload(w io.Writer, rows []overloadRow) {
 	}
 	tw.Flush()
 	if disturbed {
-		fmt.Fprint(w, "\n  ~ other processes took processor time in every repetition: ratios with it mean nothing, measure again\n")
+		fmt.Fprint(w, "\n  ~ other processes used CPU time in every repetition: its ratios are meaningless, measure again\n")
 	}
 }
 
-// overloadBars are what must be left under overload.
+// overloadBars returns the targets under overload.
 func (r *report) overloadBars() (bars []bar) {
 	row := func(name string) overloadRow {
 		for _, w := range r.Overload {
@@ -122,11 +122,11 @@ func (r *report) overloadBars() (bars []bar) {
 		}
 		floor := row(w.floor)
 		bars = append(bars,
-			atLeast(w.Contender+", goodput of the crowd", overloaded, w.Kept, 0.9, "× peak").withdrawn(w.Disturbed),
-			atLeast(w.Contender+", the same by the server's processor time", overloaded, w.KeptCPU, 0.9, "× peak").withdrawn(w.Disturbed),
-			atMost(w.Contender+", memory while the crowd asks", overloaded, w.Grew, 1.1, "× its begin"))
+			atLeast(w.Contender+", goodput under overload", overloaded, w.Kept, 0.9, "× peak").withdrawn(w.Disturbed),
+			atLeast(w.Contender+", goodput per server CPU time", overloaded, w.KeptCPU, 0.9, "× peak").withdrawn(w.Disturbed),
+			atMost(w.Contender+", memory during overload", overloaded, w.Grew, 1.1, "× start"))
 		if floor.Kept > 0 {
-			b := atLeast(w.Contender+", share kept beside "+w.floor, overloaded, w.Kept/floor.Kept, 0.9, "× its share")
+			b := atLeast(w.Contender+", share kept vs "+w.floor, overloaded, w.Kept/floor.Kept, 0.9, "× its share")
 			bars = append(bars, b.withdrawn(w.Disturbed || floor.Disturbed))
 		}
 	}

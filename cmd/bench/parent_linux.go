@@ -2,5 +2,5 @@ package main
 
 import "syscall"
 
-// dieWithParent has the kernel kill a server when the process that started it is killed.
+// dieWithParent makes the kernel kill a server when the process that started it is killed.
 func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

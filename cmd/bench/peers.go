@@ -20,11 +20,11 @@ import (
 
 var keyed = []string{hot, uniform, fresh, zipf, denied, mem1m, mem5m}
 
-// peers are called the cheapest way their public interface offers.
+// peers are called in the cheapest way that their public API offers.
 var peers = []contender{
 	{
 		name: "go-limiter", role: rolePeer, clock: "time.now (wall clock, by linkname)", scenarios: keyed,
-		about: "sethvargo/go-limiter v0.7.1, fixed interval, memorystore Take", open: openGoLimiter,
+		about: "sethvargo/go-limiter v0.7.1, fixed interval, memorystore.Take", open: openGoLimiter,
 	},
 	{
 		name: "throttled", role: rolePeer, clock: "time.Now", scenarios: keyed,
@@ -32,11 +32,11 @@ var peers = []contender{
 	},
 	{
 		name: "x/time-mutex", role: rolePeer, clock: "time.Now", scenarios: keyed,
-		about: "golang.org/x/time/rate v0.16.0, token bucket, in a map behind a mutex; never forgets a key", open: openMutexMap,
+		about: "golang.org/x/time/rate v0.16.0, token bucket, in a map with a mutex; never evicts a key", open: openMutexMap,
 	},
 	{
 		name: "x/time-syncmap", role: rolePeer, clock: "time.Now", scenarios: keyed,
-		about: "golang.org/x/time/rate v0.16.0, token bucket, in a sync.Map; never forgets a key", open: openSyncMap,
+		about: "golang.org/x/time/rate v0.16.0, token bucket, in a sync.Map; never evicts a key", open: openSyncMap,
 	},
 	{
 		name: "httprate", role: rolePeer, clock: "time.Now, twice", scenarios: keyed,
@@ -52,7 +52,7 @@ var peers = []contender{
 	},
 	{
 		name: "failsafe", role: rolePeer, clock: "time.Since", scenarios: []string{hot},
-		about: "failsafe-go v0.9.8, bursty rate limiter; it has no keys, so it is measured on the hot key only", open: openFailsafe,
+		about: "failsafe-go v0.9.8, bursty rate limiter; it does not support keys, so it is measured on the hot key only", open: openFailsafe,
 	},
 }
 
@@ -81,7 +81,7 @@ func openThrottled(s spec) (limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	// With its default of 10 attempts it answers a contended hot key with errors. Measure decisions, not errors.
+	// With its default of 10 attempts it returns errors for a contended hot key. This measures decisions, not errors.
 	l.SetMaxCASAttemptsLimit(1 << 30)
 	return throttledLimiter{l}, nil
 }
@@ -131,9 +131,9 @@ func (l *syncMap) allow(key string) bool {
 	return r.(*rate.Limiter).Allow()
 }
 
-// httpRate does what httprate's OnLimit does, but for the headers.
+// httpRate does the same as httprate's OnLimit, except for the headers.
 type httpRate struct {
-	mu      sync.Mutex // makes the look and the count one step, as OnLimit's own mutex does
+	mu      sync.Mutex // makes the read and the count atomic, as OnLimit's own mutex does
 	limiter *httprate.RateLimiter
 	limit   float64
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// progress tells how far a run is: a bar that is redrawn on a terminal, a line now and then elsewhere.
+// progress shows the progress of a run: a bar on a terminal, otherwise an occasional line.
 type progress struct {
 	w        io.Writer
 	terminal bool

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// The Redis scenarios ask what decisions cost when the counts are in Redis: how many there are in a second, what the
-// server's processor spends on each, and how many requests that takes. Every run has a server of its own; client and
-// server are kept on different processors where there are enough of them.
+// The Redis scenarios measure decisions with state in Redis: decisions per second, server CPU time per decision, and
+// requests per decision. Every run has its own server; client and server are pinned to different CPUs if there are
+// enough of them.
 
-// A remote decides over the network, where more can go wrong than a denial.
+// A remote decides over the network, so that it can also fail.
 type remote interface {
 	decide(key string) (bool, error)
 }
 
-// A remoteContender opens what callers decide with. Each caller has its own remote, which may be the same one.
+// A remoteContender opens the remotes of callers. Each caller has its own remote, or all share one.
 type remoteContender struct {
 	contender
-	phases   []string // that it runs; nil is all
-	requests []string // the commands that it sends, as INFO calls them
+	phases   []string // the loads that it runs; nil: all
+	requests []string // the commands that it sends, as in INFO
 	connect  func(s *redisServer, sp spec, callers int) (*remotes, error)
-	raw      int // send the requests ready made, so many at a time
+	raw      int // send captured requests, this many at a time
 }
 
 type remotes struct {
@@ -54,7 +54,7 @@ type load struct {
 	deny          bool
 }
 
-// The names of loads.
+// Names of loads.
 const (
 	spread64  = "64"
 	spread256 = "256"
@@ -63,7 +63,7 @@ const (
 	denied64  = "denied"
 )
 
-// loads are in the order of the tables.
+// loads returns the loads in the order of the tables.
 func (s *scenario) loads() []load {
 	few := fmt.Sprintf("%d keys", s.keys/10)
 	many := fmt.Sprintf("%d keys", s.keys)
@@ -76,18 +76,18 @@ func (s *scenario) loads() []load {
 	}
 }
 
-// A remotePhase is what was found under one load.
+// A remotePhase is the result of one load.
 type remotePhase struct {
 	Load      string
 	PerSecond float64
-	CPU       float64 // microseconds of the server's processor for a decision
-	Requests  float64 // for a decision
-	P50, P99  float64 // microseconds until the answer
-	Allocs    float64 // in the client, for a decision
+	CPU       float64 // server CPU time per decision, in microseconds
+	Requests  float64 // per decision
+	P50, P99  float64 // latency in microseconds
+	Allocs    float64 // in the client, per decision
 	Disturbed bool    `json:",omitempty"`
 }
 
-// redisEvery is how long a bucket takes to win back one: one in a second is an everyday limit, and little is won back
+// redisEvery is how long a bucket takes to refill one unit: one per second is a common limit, and little is refilled
 // during a run.
 const redisEvery = time.Second
 
@@ -115,9 +115,9 @@ func measureRedis(c *remoteContender, s *scenario, j job) (*result, error) {
 	return res, nil
 }
 
-// measureLoad fills the keys, times the load, and checks what it left behind.
+// measureLoad fills the keys, times the load, and checks the resulting state.
 func (c *remoteContender) measureLoad(server *redisServer, l load, seed uint64) (ph remotePhase, err error) {
-	fills := 5 // so that no state wears off before it is timed
+	fills := 5 // so that no state expires before it is timed
 	if l.deny {
 		fills = 2
 	}
@@ -138,7 +138,7 @@ func (c *remoteContender) measureLoad(server *redisServer, l load, seed uint64) 
 	begin := time.Now()
 	for range fills {
 		if allowed, _, err := drive(rs, keys, l.callers, false); err != nil || allowed != l.keys {
-			return ph, failf("%d of %d keys were allowed at first: %v", allowed, l.keys, err)
+			return ph, failf("%d of %d keys were allowed in the first fill: %v", allowed, l.keys, err)
 		}
 	}
 	order := make([]string, l.ops)
@@ -151,7 +151,7 @@ func (c *remoteContender) measureLoad(server *redisServer, l load, seed uint64) 
 		if err != nil {
 			return ph, err
 		}
-		run = func() (int, []time.Duration, error) { // that all were allowed shows in what the keys have left
+		run = func() (int, []time.Duration, error) { // the remaining quota of the keys shows that all were allowed
 			took, err := raw.run()
 			return len(order), took, err
 		}
@@ -165,7 +165,7 @@ func (c *remoteContender) measureLoad(server *redisServer, l load, seed uint64) 
 	return ph, checkRemote(rs, keys, sp, hits, begin)
 }
 
-// timeLoad is the part that is timed.
+// timeLoad runs the timed part.
 func (c *remoteContender) timeLoad(server *redisServer, l load, run func() (int, []time.Duration, error)) (ph remotePhase, err error) {
 	ph.Load = l.name
 	runtime.GC()
@@ -190,7 +190,7 @@ func (c *remoteContender) timeLoad(server *redisServer, l load, run func() (int,
 		want = 0
 	}
 	if allowed != want {
-		return ph, failf("%d of %d decisions were allowed, %d should have been", allowed, l.ops, want)
+		return ph, failf("%d of %d decisions were allowed, want %d", allowed, l.ops, want)
 	}
 	n := float64(l.ops)
 	ph.PerSecond = n / elapsed.Seconds()
@@ -204,7 +204,7 @@ func (c *remoteContender) timeLoad(server *redisServer, l load, run func() (int,
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// drive has callers decide all keys in their order, each the next when it has an answer.
+// drive lets callers decide all keys in order, each the next one when it has a decision.
 func drive(rs *remotes, keys []string, callers int, timing bool) (allowed int, took []time.Duration, err error) {
 	if timing {
 		took = make([]time.Duration, len(keys))
@@ -240,7 +240,7 @@ func drive(rs *remotes, keys []string, callers int, timing bool) (allowed int, t
 	return allowed, took, err
 }
 
-// holds checks that the server has at least so many keys, each of which it will forget some day.
+// holds checks that the server has at least this many keys, all with a TTL.
 func (s *redisServer) holds(keys int) error {
 	text, err := s.do("INFO", "keyspace")
 	if err != nil {
@@ -248,34 +248,34 @@ func (s *redisServer) holds(keys int) error {
 	}
 	var have, expiring int
 	if _, err := fmt.Sscanf(text, "# Keyspace\r\ndb0:keys=%d,expires=%d", &have, &expiring); err != nil {
-		return failf("the server holds nothing: %q", text)
+		return failf("the server has no keys: %q", text)
 	}
 	if have < keys || expiring < keys {
-		return failf("the server holds %d keys, %d of them with a time to live, instead of %d", have, expiring, keys)
+		return failf("the server has %d keys, %d of them with a TTL, want %d", have, expiring, keys)
 	}
 	return nil
 }
 
-// remoteSpare is what a run leaves of every key, to be spent to the end afterwards.
+// remoteSpare is the quota that a run leaves of every key, which is used up afterwards.
 const remoteSpare = 50
 
-// checkRemote spends what is left of some keys until they are denied, as verify does.
+// checkRemote uses up the remaining quota of some keys until they are denied, like verify.
 func checkRemote(rs *remotes, keys []string, sp spec, hits int, begin time.Time) error {
 	samples := []int{0, len(keys) / 2, len(keys) - 1}
 	for _, k := range slices.Compact(samples) {
 		least := max(0, sp.burst-int64(hits))
 		for n := int64(0); ; n++ {
 			ok, err := rs.of(0).decide(keys[k])
-			won := int64(time.Since(begin)/sp.every) + slack // since it was first spent on
+			won := int64(time.Since(begin)/sp.every) + slack // refilled since its first use
 			switch {
 			case err != nil:
 				return failf("%s: %v", keys[k], err)
 			case ok && n > least+won:
-				return failf("%s was not denied after its last %d of %d: the state was lost, or nothing is limited", keys[k], least, sp.burst)
+				return failf("%s was not denied after its last %d of %d: the state was lost, or there is no limit", keys[k], least, sp.burst)
 			case ok:
 				continue
 			case n < least-slack:
-				return failf("%s was denied with %d left to spend, instead of at least %d", keys[k], n, least)
+				return failf("%s was denied after %d more hits, want at least %d", keys[k], n, least)
 			}
 			break
 		}

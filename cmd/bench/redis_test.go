@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// requireRedis skips a test where there is no redis-server, but not in CI: there nothing is skipped.
+// requireRedis skips a test if redis-server is not installed, or fails it in CI, where no test may be skipped.
 func requireRedis(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("there is no redis-server; on Debian: apt-get install redis-server")
+			t.Fatal("redis-server is not installed; on Debian: apt-get install redis-server")
 		}
-		t.Skip("there is no redis-server; on Debian: apt-get install redis-server")
+		t.Skip("redis-server is not installed; on Debian: apt-get install redis-server")
 	}
 }
 
@@ -41,21 +41,21 @@ func TestEveryRemoteContenderPassesTheChecks(t *testing.T) {
 				want = len(fewDecisions.loads())
 			}
 			if len(res.Redis) != want {
-				t.Errorf("%d loads instead of %d", len(res.Redis), want)
+				t.Errorf("%d loads, want %d", len(res.Redis), want)
 			}
 			for _, p := range res.Redis {
 				if p.PerSecond <= 0 || p.CPU < 0 || p.P50 <= 0 || p.P99 < p.P50 {
 					t.Errorf("%+v", p)
 				}
 				if most := float64(len(c.requests)); p.Requests <= 0 || p.Requests > most+0.1 && c.name != "redis-throttled" {
-					t.Errorf("%s: %v requests for a decision", p.Load, p.Requests)
+					t.Errorf("%s: %v requests per decision", p.Load, p.Requests)
 				}
 			}
 		})
 	}
 }
 
-// remoteFunc decides as it likes.
+// remoteFunc is a remote with an arbitrary decision function.
 type remoteFunc func(key string) (bool, error)
 
 func (f remoteFunc) decide(key string) (bool, error) { return f(key) }
@@ -135,7 +135,7 @@ func TestRawRequestsAreTheStores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if batch := string(l.batches[0][0]); strings.Count(batch, "user:0000002\r\n") != 2 || strings.Count(batch, request[5][16:]) != 2 { // but for the nonce
+	if batch := string(l.batches[0][0]); strings.Count(batch, "user:0000002\r\n") != 2 || strings.Count(batch, request[5][16:]) != 2 { // except for the nonce
 		t.Errorf("the batch is %q", batch)
 	}
 }
@@ -198,16 +198,16 @@ func TestRemoteBars(t *testing.T) {
 		}
 	}
 	want := []string{
-		"Redis, one decision a call, 64 callers 2.40× redis_rate pass",
-		"Redis, one decision a call, 64 callers 1.20× redis-raw-P16 disturbed",
-		"Redis, shared calls, 256 callers 2.00× redis-raw-P16 pass",
-		"Redis' time for a decision, one a call, 64 callers 0.80× plain script pass",
-		"Redis' time for a decision, shared calls, 256 callers 4.00 µs miss",
-		"Redis' time for a decision over five limits, one a call 3.12× one limit miss",
-		"memory a key in Redis, all told, redis-sluice-window 120.00 B miss",
-		"memory a key in Redis, by MEMORY USAGE, redis-sluice-window 80.00 B pass",
+		"Redis, one decision per call, 64 callers 2.40× redis_rate pass",
+		"Redis, one decision per call, 64 callers 1.20× redis-raw-P16 disturbed",
+		"Redis, batched calls, 256 callers 2.00× redis-raw-P16 pass",
+		"Redis CPU per decision, one per call, 64 callers 0.80× plain script pass",
+		"Redis CPU per decision, batched calls, 256 callers 4.00 µs miss",
+		"Redis CPU per decision over five limits, one per call 3.12× one limit miss",
+		"memory per key in Redis, used_memory, redis-sluice-window 120.00 B miss",
+		"memory per key in Redis, MEMORY USAGE, redis-sluice-window 80.00 B pass",
 		"lease-bucket, 1 keys, speed 0.40× memstore miss",
-		"lease-bucket, 1 keys, decisions a request 70.00 pass",
+		"lease-bucket, 1 keys, decisions per request 70.00 pass",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("bars:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -10,21 +10,21 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// remoteMemory is what a key takes of the server's memory.
+// remoteMemory is the memory of a key on the server.
 type remoteMemory struct {
-	Used  float64 // growth of used_memory for a key: with the tables of keys and of times to live
+	Used  float64 // growth of used_memory per key, including the tables of keys and of TTLs
 	Usage float64 // MEMORY USAGE of a key
 }
 
-// weighRedis fills the server with keys, each used twice, and looks at what that took.
+// weighRedis fills the server with keys, each used twice, and measures the memory.
 func weighRedis(c *remoteContender, s *scenario, j job) (*result, error) {
 	server, err := startRedis(context.Background(), j.RedisCPU)
 	if err != nil {
 		return nil, err
 	}
 	defer server.stop()
-	sp := spec{burst: spare, every: time.Hour, slide: longWindow, keys: s.keys} // so that none expires meanwhile
-	// The script and what the server makes at the first request are not the keys'.
+	sp := spec{burst: spare, every: time.Hour, slide: longWindow, keys: s.keys} // so that none expires during the run
+	// The script and other memory that the server allocates for the first request are not counted.
 	if err := c.use(server, sp, []string{"first"}, 1); err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func weighRedis(c *remoteContender, s *scenario, j job) (*result, error) {
 	return &result{RedisMemory: m}, nil
 }
 
-// use spends on every key some times and disconnects, so that connections' buffers are gone.
+// use uses every key a number of times and disconnects, so that the buffers of connections are freed.
 func (c *remoteContender) use(server *redisServer, sp spec, keys []string, times int) error {
 	const callers = 16
 	rs, err := c.connect(server, sp, callers)
@@ -84,7 +84,7 @@ func (s *redisServer) usageOfOne() (float64, error) {
 	return strconv.ParseFloat(text, 64)
 }
 
-// A bareKey is the least that has a state and a time to live: a large integer under the caller's own key.
+// A bareKey is the minimum with a state and a TTL: a large integer under the caller's own key.
 type bareKey struct{ client rueidis.Client }
 
 func connectBare(s *redisServer, _ spec, _ int) (*remotes, error) {
@@ -100,5 +100,5 @@ func (b bareKey) decide(key string) (bool, error) {
 	return true, err
 }
 
-// fractionLimit is a bucket whose drops take a fraction of a microsecond that does not fit an integer state.
+// fractionLimit is a bucket whose refill time per unit has a fraction that does not fit an integer state.
 func fractionLimit(s spec) sluice.Limit { return sluice.Per(9973, 2*longWindow).WithBurst(s.burst) }

@@ -13,7 +13,7 @@ import (
 
 const serverClock = "the server's TIME"
 
-// oneRequest is what a contender sends that runs a script.
+// oneRequest lists the commands of a contender that runs a script.
 var oneRequest = []string{"evalsha", "eval"}
 
 func ourRemote(name, about string, connect func(*redisServer, spec, int) (*remotes, error), phases ...string) remoteContender {
@@ -23,13 +23,13 @@ func ourRemote(name, about string, connect func(*redisServer, spec, int) (*remot
 	}
 }
 
-// weighed is asked what its keys take as well.
+// weighed adds the memory scenario to a contender.
 func weighed(c remoteContender) remoteContender {
 	c.scenarios = append(c.scenarios, redisMem)
 	return c
 }
 
-// weighedOnly is asked nothing else.
+// weighedOnly limits a contender to the memory scenario.
 func weighedOnly(c remoteContender) remoteContender {
 	c.scenarios = []string{redisMem}
 	return c
@@ -37,18 +37,18 @@ func weighedOnly(c remoteContender) remoteContender {
 
 // remoteOurs are Sluice's store on Redis.
 var remoteOurs = []remoteContender{
-	weighed(ourRemote("redis-sluice", "token bucket on redisstore; callers that wait share a run of the script",
+	weighed(ourRemote("redis-sluice", "token bucket on redisstore; waiting callers share a run of the script",
 		connectStore(1, bucketLimit))),
-	ourRemote("redis-sluice-1", "the same, one decision a call: a store for every caller, and so nobody to share a run with",
+	ourRemote("redis-sluice-1", "the same, one decision per call: a store per caller, so that calls are not batched",
 		connectStores(bucketLimit), spread64, spread256, alone, hot64),
-	ourRemote("redis-sluice-5", "five token buckets in one decision, one decision a call", connectFive, spread64, alone),
+	ourRemote("redis-sluice-5", "five token buckets in one decision, one decision per call", connectFive, spread64, alone),
 	weighed(ourRemote("redis-sluice-window", "fixed window on redisstore", connectStore(1, windowLimit), spread64, spread256)),
 	weighed(ourRemote("redis-sluice-counter", "sliding counter on redisstore", connectStore(1, counterLimit), spread64, spread256)),
-	weighedOnly(ourRemote("redis-sluice-fraction", "token bucket of a rate that needs a long fraction", connectStore(1, fractionLimit))),
-	ourRemote("redis-sluice-limiter", "Limiter.Allow on redisstore, with its memory of denials", connectLimiter, spread64, alone, denied64),
+	weighedOnly(ourRemote("redis-sluice-fraction", "token bucket with a rate that needs a long fraction", connectStore(1, fractionLimit))),
+	ourRemote("redis-sluice-limiter", "Limiter.Allow on redisstore, with its deny cache", connectLimiter, spread64, alone, denied64),
 }
 
-// storeRemote decides with a store, without a limiter's budget and memory of denials.
+// storeRemote decides with a store, without a limiter's store timeout and deny cache.
 type storeRemote struct {
 	store *redisstore.Store
 	rules []*sluice.Rule
@@ -83,7 +83,7 @@ func benchRules(limit sluice.Limit, n int) (rules []*sluice.Rule, err error) {
 	return rules, nil
 }
 
-// connectStore has all callers share one store, as those of one process do.
+// connectStore lets all callers share one store, as in one process.
 func connectStore(limits int, limit func(spec) sluice.Limit) func(*redisServer, spec, int) (*remotes, error) {
 	return func(s *redisServer, sp spec, _ int) (*remotes, error) {
 		rules, err := benchRules(limit(sp), limits)
@@ -98,14 +98,14 @@ func connectStore(limits int, limit func(spec) sluice.Limit) func(*redisServer, 
 	}
 }
 
-// connectStores gives every caller a store of its own, on one client with the settings that redisstore gives its own.
+// connectStores gives every caller its own store, on one client with the same settings as redisstore's own client.
 func connectStores(limit func(spec) sluice.Limit) func(*redisServer, spec, int) (*remotes, error) {
 	return func(s *redisServer, sp spec, callers int) (*remotes, error) {
 		return separate(s, limit(sp), callers, 1)
 	}
 }
 
-// connectFive is not combined either: what is asked is what five limits cost instead of one.
+// connectFive does not batch either: it measures five limits instead of one.
 func connectFive(s *redisServer, sp spec, callers int) (*remotes, error) {
 	return separate(s, bucketLimit(sp), callers, 5)
 }
@@ -130,7 +130,7 @@ func separate(s *redisServer, limit sluice.Limit, callers, limits int) (*remotes
 	return &remotes{of: func(i int) remote { return stores[i] }, close: client.Close}, nil
 }
 
-// batched has a client write the requests of many callers at once, as redisstore's does.
+// batched lets a client write the requests of many callers at once, like redisstore's own client.
 func batched(o *rueidis.ClientOption) {
 	o.DisableRetry, o.MaxFlushDelay = true, 20*time.Microsecond
 }
@@ -140,7 +140,7 @@ type limiterRemote struct{ *sluice.Limiter }
 func (r limiterRemote) decide(key string) (bool, error) {
 	d, err := r.Allow(context.Background(), key)
 	if err == nil && d.Source != sluice.SourceStore && d.Source != sluice.SourceDenyCache {
-		err = fmt.Errorf("the answer is not the store's but %v", d.Source)
+		err = fmt.Errorf("the decision is not from the store but from %v", d.Source)
 	}
 	return d.Allowed, err
 }
@@ -150,7 +150,7 @@ func connectLimiter(s *redisServer, sp spec, _ int) (*remotes, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A budget beyond any wait: what is measured is the store, not the fallback of a busy machine.
+	// The store timeout exceeds any wait: this measures the store, not the local fallback on a busy machine.
 	l, err := sluice.New(store, "bench", bucketLimit(sp), sluice.WithStoreTimeout(5*time.Second))
 	return everyone(limiterRemote{l}, store.Close), err
 }

@@ -22,24 +22,24 @@ func remotePeer(name, clock, about string, connect func(*redisServer, spec, int)
 }
 
 var remotePeers = append([]remoteContender{
-	weighed(remotePeer("redis-plain", serverClock, "a plain GCRA script (TIME, GET, SET PX, two numbers back) on rueidis v1.0.79, "+
-		"which gathers writes for 20 µs", connectPlain)),
-	remotePeer("redis-plain-goredis", serverClock, "the same script on go-redis v9.23.0, a connection for each caller", connectPlainGo,
+	weighed(remotePeer("redis-plain", serverClock, "a simple GCRA script (TIME, GET, SET PX, two numbers returned) on rueidis v1.0.79, "+
+		"which collects writes for 20 µs", connectPlain)),
+	remotePeer("redis-plain-goredis", serverClock, "the same script on go-redis v9.23.0, one connection per caller", connectPlainGo,
 		spread64, spread256, alone, hot64),
-	weighed(remotePeer("redis_rate", serverClock, "go-redis/redis_rate v10.0.1, GCRA, a connection for each caller", connectRate)),
-	weighed(remotePeer("redis-ulule", "the server's, to expire by", "ulule/limiter v3.11.2, fixed window, redis store on go-redis", connectUlule)),
+	weighed(remotePeer("redis_rate", serverClock, "go-redis/redis_rate v10.0.1, GCRA, one connection per caller", connectRate)),
+	weighed(remotePeer("redis-ulule", "the server's expiry", "ulule/limiter v3.11.2, fixed window, redis store on go-redis", connectUlule)),
 }, weighed(throttledPeer()))
 
-// throttledPeer runs without the hot key: there its compare-and-swaps fail most of the time.
+// throttledPeer does not run with the hot key, where its compare-and-swaps fail most of the time.
 func throttledPeer() remoteContender {
 	c := remotePeer("redis-throttled", serverClock,
-		"throttled v2.15.0, GCRA by compare-and-swap, go-redis store; not run on a hot key, on which most of its attempts fail",
+		"throttled v2.15.0, GCRA by compare-and-swap, go-redis store; not run on a hot key, where most of its attempts fail",
 		connectThrottled, spread64, spread256, alone, denied64)
-	c.requests = []string{"time", "eval"} // TIME and GET go together
+	c.requests = []string{"time", "eval"} // TIME and GET are pipelined
 	return c
 }
 
-// plainScript is what one writes who needs a token bucket in Redis and looks no further.
+// plainScript is a straightforward script for a token bucket in Redis.
 const plainScript = `
 local every, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
@@ -145,7 +145,7 @@ func connectThrottled(s *redisServer, sp spec, callers int) (*remotes, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.SetMaxCASAttemptsLimit(1 << 30) // else it answers with errors where callers meet
+	l.SetMaxCASAttemptsLimit(1 << 30) // otherwise it returns errors when callers compete
 	return everyone(throttledRemote{l}, closing(client)), nil
 }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// The floor of the Redis scenario does what redis-benchmark does, which cannot send an argument with zero bytes in it:
-// it writes requests that are ready made, a number of them at once on each connection, and counts the replies. They are
-// the very requests that redisstore sends for one decision each.
+// The floor of the Redis scenario works like redis-benchmark, which cannot send an argument that contains zero bytes:
+// it writes prepared requests, several at once on each connection, and counts the replies. They are exactly the
+// requests that redisstore sends for one decision each.
 
 var remoteFloors = []remoteContender{
 	rawContender("redis-raw", 1, spread64, spread256, alone, hot64),
@@ -28,16 +28,16 @@ var remoteFloors = []remoteContender{
 	{
 		contender: contender{
 			name: "redis-bare", role: roleFloor, clock: "none", scenarios: []string{redisMem},
-			about: "SET of a large integer with a time to live, under the bare key",
+			about: "SET of a large integer with a TTL, under the bare key",
 		},
 		connect: connectBare,
 	},
 }
 
 func rawContender(name string, pipeline int, phases ...string) remoteContender {
-	about := "redisstore's requests, ready made, a connection for each caller; replies are only counted"
+	about := "redisstore's requests, prepared, one connection per caller; replies are only counted"
 	if pipeline > 1 {
-		about += fmt.Sprintf("; %d requests at a time on each", pipeline)
+		about += fmt.Sprintf("; %d requests at a time per connection", pipeline)
 	}
 	return remoteContender{
 		contender: contender{name: name, role: roleFloor, about: about, clock: serverClock, scenarios: []string{redisLoad}},
@@ -45,7 +45,7 @@ func rawContender(name string, pipeline int, phases ...string) remoteContender {
 	}
 }
 
-// A tap is a client that keeps the last request.
+// A tap is a client that stores the last request.
 type tap struct {
 	rueidis.Client
 	request []string
@@ -56,7 +56,7 @@ func (t *tap) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult
 	return t.Client.Do(ctx, cmd)
 }
 
-// captured is the request that redisstore sends for a decision on a key.
+// captured returns the request that redisstore sends for a decision on a key.
 func captured(server *redisServer, sp spec, key string) ([]string, error) {
 	client, err := server.client(nil)
 	if err != nil {
@@ -72,7 +72,7 @@ func captured(server *redisServer, sp spec, key string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for range 2 { // the first asks the server which it is, too
+	for range 2 { // the first also requests the server's run ID
 		if _, err := (storeRemote{store, rules}).decide(key); err != nil {
 			return nil, err
 		}
@@ -83,7 +83,7 @@ func captured(server *redisServer, sp spec, key string) ([]string, error) {
 	return t.request, nil
 }
 
-// rawLoad is what each connection writes, some requests at a time.
+// rawLoad contains the requests of each connection, several per batch.
 type rawLoad struct {
 	server   *redisServer
 	pipeline int
@@ -107,7 +107,7 @@ func newRawLoad(server *redisServer, sp spec, order []string, callers, pipeline 
 	for _, arg := range request {
 		fmt.Fprintf(&text, "$%d\r\n%s\r\n", len(arg), arg)
 	}
-	parts := strings.Split(text.String(), placeholder) // the keys' names are as long
+	parts := strings.Split(text.String(), placeholder) // the names of keys have the same length
 	l := &rawLoad{server: server, pipeline: pipeline, batches: make([][][]byte, callers)}
 	for i := 0; i < len(order); i += pipeline {
 		var batch []byte
@@ -125,7 +125,7 @@ func newRawLoad(server *redisServer, sp spec, order []string, callers, pipeline 
 	return l, nil
 }
 
-// run writes everything and waits for all replies.
+// run writes all requests and waits for all replies.
 func (l *rawLoad) run() (took []time.Duration, err error) {
 	var mu sync.Mutex // guards took and err
 	var done sync.WaitGroup
@@ -164,7 +164,7 @@ func (l *rawLoad) connection(batches [][]byte) (took []time.Duration, err error)
 	return took, nil
 }
 
-// skipReply reads a reply of strings, numbers and lists, and does not look at it unless it is an error.
+// skipReply reads a reply of strings, numbers and lists, and examines it only if it is an error.
 func skipReply(r *bufio.Reader) error {
 	line, err := r.ReadSlice('\n')
 	if err != nil {

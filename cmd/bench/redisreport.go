@@ -7,30 +7,30 @@ import (
 	"text/tabwriter"
 )
 
-// A remoteTable is what contenders did under one load.
+// A remoteTable contains the results of contenders under one load.
 type remoteTable struct {
 	Load, Title string
 	Ops         int
 	Rows        []remoteRow
 }
 
-// A remoteRow is one contender's medians.
+// A remoteRow contains one contender's medians.
 type remoteRow struct {
 	Contender string
 	Invalid   string `json:",omitempty"`
 	remotePhase
-	Min, Max float64 // decisions in a second, of the repetitions
+	Min, Max float64 // decisions per second, over the repetitions
 	Repeated int
 }
 
-// A remoteMemoryRow is what a key takes.
+// A remoteMemoryRow is the memory of a key.
 type remoteMemoryRow struct {
 	Contender string
 	Invalid   string `json:",omitempty"`
 	remoteMemory
 }
 
-// A leaseRow is one contender's medians with some number of keys.
+// A leaseRow contains one contender's medians with some number of keys.
 type leaseRow struct {
 	Contender string
 	Invalid   string `json:",omitempty"`
@@ -38,7 +38,7 @@ type leaseRow struct {
 	PerMemory float64 // its speed over that of decisions in memory
 }
 
-// remoteTables are the medians over the repetitions that were not disturbed, load by load.
+// remoteTables returns the medians over the repetitions that were not disturbed, for each load.
 func (r *runner) remoteTables(s *scenario, invalid map[string]bool) (tables []remoteTable) {
 	for _, l := range s.loads() {
 		t := remoteTable{Load: l.name, Title: l.title, Ops: l.ops}
@@ -161,7 +161,7 @@ func calmLeases(all []*result, at int) (costs []leaseCost) {
 func (t *remoteTable) write(w io.Writer) {
 	fmt.Fprintf(w, "\nRedis: %s (-only %s; %d decisions)\n\n", t.Title, redisLoad, t.Ops)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(tw, "contender\tdecisions/s\tmin–max\t× redis_rate\t× raw -P16\tRedis µs each\tRedis busy\trequests each\tp50 µs\tp99 µs\tallocs\t\n")
+	fmt.Fprint(tw, "contender\tdecisions/s\tmin–max\t× redis_rate\t× raw -P16\tRedis µs/decision\tRedis busy\trequests/decision\tp50 µs\tp99 µs\tallocs\t\n")
 	disturbed := false
 	for i := range t.Rows {
 		r := &t.Rows[i]
@@ -179,12 +179,12 @@ func (t *remoteTable) write(w io.Writer) {
 	}
 	tw.Flush()
 	if disturbed {
-		fmt.Fprint(w, "\n  ~ other processes took processor time in every repetition: ratios with it mean nothing, measure again\n")
+		fmt.Fprint(w, "\n  ~ other processes used CPU time in every repetition: its ratios are meaningless, measure again\n")
 	}
 }
 
 func writeRemoteMemory(w io.Writer, rows []remoteMemoryRow) {
-	fmt.Fprintf(w, "\nRedis: memory of a key with a time to live (-only %s)\n\n", redisMem)
+	fmt.Fprintf(w, "\nRedis: memory of a key with a TTL (-only %s)\n\n", redisMem)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(tw, "contender\tused_memory B/key\tMEMORY USAGE B\t\n")
 	for _, r := range rows {
@@ -198,9 +198,9 @@ func writeRemoteMemory(w io.Writer, rows []remoteMemoryRow) {
 }
 
 func writeLeases(w io.Writer, rows []leaseRow) {
-	fmt.Fprintf(w, "\nLeases from Redis, all processors (-only %s)\n\n", leased)
+	fmt.Fprintf(w, "\nLeases from Redis, all CPUs (-only %s)\n\n", leased)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(tw, "contender\tkeys\tns/op\tspeed × memstore\tdecisions a request\tallocs/op\t\n")
+	fmt.Fprint(tw, "contender\tkeys\tns/op\tspeed × memstore\tdecisions/request\tallocs/op\t\n")
 	for _, r := range rows {
 		if r.Invalid != "" {
 			fmt.Fprintf(tw, "%s\t%d\tINVALID\t\t\t\t\n", r.Contender, r.Keys)

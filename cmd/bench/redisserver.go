@@ -14,15 +14,15 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// A redisServer is a server of a run's own, empty at first, which keeps nothing on disk.
+// A redisServer is the server of one run, initially empty and without persistence.
 type redisServer struct {
 	addr    string
 	dir     string
 	cmd     *exec.Cmd
-	control rueidis.Client // for questions outside what is timed
+	control rueidis.Client // for commands outside the timed part
 }
 
-// startRedis starts a server, on one processor only if that is named.
+// startRedis starts a server, pinned to a CPU if one is given.
 func startRedis(ctx context.Context, cpu string) (*redisServer, error) {
 	addrs, err := freeAddrs(1)
 	if err != nil {
@@ -52,7 +52,7 @@ func startRedis(ctx context.Context, cpu string) (*redisServer, error) {
 	return s, nil
 }
 
-// connect waits until the server answers.
+// connect waits until the server replies.
 func (s *redisServer) connect(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -68,7 +68,7 @@ func (s *redisServer) connect(ctx context.Context) (err error) {
 	}
 }
 
-// client opens a further client.
+// client opens another client.
 func (s *redisServer) client(change func(*rueidis.ClientOption)) (rueidis.Client, error) {
 	o := rueidis.ClientOption{InitAddress: []string{s.addr}, DisableCache: true}
 	if change != nil {
@@ -86,7 +86,7 @@ func (s *redisServer) stop() {
 	os.RemoveAll(s.dir)
 }
 
-// do asks the server something and returns the answer as text.
+// do sends a command to the server and returns the reply as text.
 func (s *redisServer) do(args ...string) (string, error) {
 	answer := s.control.Do(context.Background(), s.control.B().Arbitrary(args...).Build())
 	if n, err := answer.AsInt64(); err == nil {
@@ -95,7 +95,7 @@ func (s *redisServer) do(args ...string) (string, error) {
 	return answer.ToString()
 }
 
-// number is a figure of an INFO section.
+// number returns a number of an INFO section.
 func (s *redisServer) number(section, name string) (float64, error) {
 	text, err := s.do("INFO", section)
 	if err != nil {
@@ -109,13 +109,13 @@ func (s *redisServer) number(section, name string) (float64, error) {
 	return 0, fmt.Errorf("INFO %s has no %s", section, name)
 }
 
-// usage is what a server has done so far.
+// usage is the work that a server has done so far.
 type usage struct {
 	cpu   time.Duration
-	calls float64 // of the commands asked about
+	calls float64 // of the given commands
 }
 
-// usage counts the calls of some commands, scripts' calls included.
+// usage returns the number of calls of some commands, including those of scripts.
 func (s *redisServer) usage(commands []string) (u usage, err error) {
 	user, err1 := s.number("cpu", "used_cpu_user")
 	system, err2 := s.number("cpu", "used_cpu_sys")
@@ -132,14 +132,14 @@ func (s *redisServer) usage(commands []string) (u usage, err error) {
 	return u, errors.Join(err1, err2, err3)
 }
 
-// cpuPins are the processors for the client and for the server, or nothing if there are too few to keep them apart.
+// cpuPins are the CPUs for the client and for the server, or empty if there are too few to separate them.
 type cpuPins struct{ client, server string }
 
 func (p cpuPins) note() string {
 	if p.server == "" {
-		return "Redis and its clients ran on any processor."
+		return "Redis and its clients ran on any CPU."
 	}
-	return fmt.Sprintf("Redis was kept on processor %s and its clients on %s.", p.server, p.client)
+	return fmt.Sprintf("Redis was pinned to CPU %s and its clients to %s.", p.server, p.client)
 }
 
 func findPins() cpuPins {

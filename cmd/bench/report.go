@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A report is all that a run found, ready to print.
+// A report contains all results of a run, ready to print.
 type report struct {
 	Go, System string
 	CPUs       int
@@ -26,6 +26,7 @@ type report struct {
 
 	RedisMemory []remoteMemoryRow `json:",omitempty"`
 	Lease       []leaseRow        `json:",omitempty"`
+	Stores      []storeRow        `json:",omitempty"`
 	Overload    []overloadRow     `json:",omitempty"`
 
 	Services      []serviceTable     `json:",omitempty"`
@@ -41,7 +42,7 @@ type timing struct {
 	Rows                 []row
 }
 
-// A row is one contender's figures: medians, and the lowest and highest of the repetitions.
+// A row contains one contender's figures: medians, and the minimum and maximum of the repetitions.
 type row struct {
 	Contender string
 	Invalid   string `json:",omitempty"`
@@ -50,8 +51,8 @@ type row struct {
 	PerFloor  float64 `json:",omitempty"`
 	PerSluice float64 `json:",omitempty"`
 	Allocs    float64
-	Repeated  int  // repetitions that the figures are from
-	Disturbed bool `json:",omitempty"` // during all of which other processes took processor time
+	Repeated  int  // number of repetitions that the figures are from
+	Disturbed bool `json:",omitempty"` // other processes used CPU time during all of them
 	role      role
 }
 
@@ -64,7 +65,7 @@ type memoryTable struct {
 type memoryRow struct {
 	Contender      string
 	Invalid        string  `json:",omitempty"`
-	Resident, Heap float64 // bytes a key
+	Resident, Heap float64 // bytes per key
 	GC             time.Duration
 }
 
@@ -73,7 +74,7 @@ type httpRow struct {
 	Contender string
 	Invalid   string `json:",omitempty"`
 	httpCost
-	Share float64 // what the handler takes over the bare one, as a share of the bare server's time for a request
+	Share float64 // the handler's time minus the bare handler's, as a share of the bare server's CPU time per request
 }
 
 type about struct{ Name, About, Clock string }
@@ -107,6 +108,8 @@ func (r *runner) report() *report {
 			rep.Overload = r.overloadRows(s, invalid)
 		case leased:
 			rep.Lease = r.leaseRows(s, invalid)
+		case storeRun:
+			rep.Stores = r.storeRows(s, invalid)
 		case serviceRun:
 			rep.Services = r.serviceTables(s, serviceLoads, invalid)
 		case respRun:
@@ -142,7 +145,7 @@ func (r *runner) report() *report {
 	return rep
 }
 
-// valid returns the results of one contender, or the first reason why they mean nothing.
+// valid returns the results of one contender, or the first reason why they are invalid.
 func (r *runner) valid(s *scenario, c *contender, invalid map[string]bool) ([]*result, string) {
 	all := r.results[at(s.name, c.name)]
 	for _, res := range all {
@@ -204,7 +207,7 @@ func calm(all []*result, phaseIndex int) (phases []phase) {
 	return phases
 }
 
-// ns is a contender's median, or 0 if there is none.
+// ns returns a contender's median, or 0 if there is none.
 func (t *timing) ns(contender string) float64 {
 	for i := range t.Rows {
 		if t.Rows[i].Contender == contender {
@@ -263,7 +266,7 @@ func (r *runner) httpRows(s *scenario, invalid map[string]bool) (rows []httpRow)
 	return rows
 }
 
-// ruleRows are the medians over the repetitions, shape by shape.
+// ruleRows returns the medians over the repetitions, for each shape.
 func (r *runner) ruleRows(s *scenario, invalid map[string]bool) (rows []ruleCost) {
 	for i := range r.contenders {
 		c := &r.contenders[i]

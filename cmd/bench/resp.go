@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// The scenario `resp` asks what a decision costs over Redis' protocol, beside the floor of gRPC and beside that of any
-// protocol: 32 bytes there and 32 back. It measures as the scenario `service` does.
+// The scenario `resp` measures a decision over the Redis protocol, compared with the floor of gRPC and with that of any
+// protocol: 32 bytes in each direction. It measures like the scenario `service`.
 
 const (
 	loadPipelined = "pipelined"
@@ -16,14 +16,15 @@ const (
 	loadCallers   = "callers"
 )
 
-// respLoads are asked of gRPC's floor by its own client, whose 64 callers always share the connections.
+// respLoads are the loads. The floor of gRPC is called by its own client, whose 64 callers always share the
+// connections.
 var respLoads = []serviceLoad{
 	{name: loadPipelined, title: "64 callers on 4 connections, pipelined: 16 commands at a time", conns: 4, takes: 1},
 	{name: loadApart, title: "64 callers on 64 connections, one command at a time", conns: 64, takes: 1},
-	{name: loadCallers, title: "64 callers of a Redis client (rueidis) on 4 connections, each waiting for its answer", conns: 4, takes: 1},
+	{name: loadCallers, title: "64 callers of a Redis client (rueidis) on 4 connections, each waiting for its reply", conns: 4, takes: 1},
 }
 
-// respMore is how many times as many requests are sent as over gRPC, which takes so much longer.
+// respMore is the multiplier of requests compared with gRPC, which takes much longer for each.
 const respMore = 20
 
 var inRESP = []string{respRun}
@@ -33,7 +34,7 @@ func respServices() []service {
 		{
 			contender: contender{
 				name: "tcp-floor", role: roleFloor, clock: "none", scenarios: inRESP,
-				about: "32 bytes there and 32 back over TCP; decides nothing",
+				about: "32 bytes in each direction over TCP; decides nothing",
 			},
 			command: runFloorAs(func(at place) job { return job{FloorTCP: at.grpc} }),
 		},
@@ -54,14 +55,14 @@ func respServices() []service {
 	}
 }
 
-// runServeRESP has the service answer Redis clients where others answer gRPC.
+// runServeRESP runs the service with a RESP listener on the address that other contenders use for gRPC.
 func runServeRESP(store string) func(place) (*exec.Cmd, error) {
 	return func(at place) (*exec.Cmd, error) {
 		return serveWith(at, store, fmt.Sprintf("  grpc: {address: off}\n  resp: {address: %q}\n", at.grpc))
 	}
 }
 
-// measureRESP runs all loads on one server, each on a process of its own.
+// measureRESP runs all loads on one server, each on a new process.
 func measureRESP(sv *service, s *scenario, j job) (*result, error) {
 	res := new(result)
 	for i := range respLoads {
@@ -72,7 +73,7 @@ func measureRESP(sv *service, s *scenario, j job) (*result, error) {
 		case sv.name == "service-floor":
 			p, err = sv.run(l, s.ops, j.Seed)
 		case sv.role == roleFloor && l.name == loadCallers:
-			continue // nobody has a client for it
+			continue // there is no client for it
 		default:
 			p, err = sv.runRESP(l, s.ops, j.Seed)
 		}
@@ -133,10 +134,10 @@ func (sv *service) runRESP(l *serviceLoad, ops int, seed uint64) (*servicePhase,
 	return p, c.verify(order)
 }
 
-// floorFrame is the size of requests and answers of the floor.
+// floorFrame is the size of requests and replies of the floor.
 const floorFrame = 32
 
-// serveFloorTCP answers each frame with one, as many at a time as have come.
+// serveFloorTCP replies to each frame with one frame, to as many at a time as have arrived.
 func serveFloorTCP(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -166,7 +167,7 @@ func serveFloorTCP(addr string) error {
 	}
 }
 
-// respBars are the figures that the RESP listener must reach.
+// respBars returns the targets of the RESP listener.
 func (r *report) respBars() (bars []bar) {
 	for i := range r.RESP {
 		switch t := &r.RESP[i]; t.Load {

@@ -15,25 +15,26 @@ func TestReadFive(t *testing.T) {
 	}
 	for i := range text {
 		if _, size, err := readFive([]byte(text[:i])); size != 0 || err != nil {
-			t.Errorf("%q was read: %v", text[:i], err)
+			t.Errorf("incomplete %q was accepted: %v", text[:i], err)
 		}
 	}
 	for _, text := range []string{"-ERR no\r\n", "*5\r\n:0\r\n-1\r\n", "$5\r\nhello\r\n"} {
 		if _, _, err := readFive([]byte(text)); !errors.Is(err, errCheck) {
-			t.Errorf("%q passed: %v", text, err)
+			t.Errorf("%q was accepted: %v", text, err)
 		}
 	}
 	c := &respClient{}
-	for _, text := range []string{ // limited, of another limit, and with a wait
+	for _, text := range []string{ // denied, with another limit, and with a wait
 		"*5\r\n:1\r\n:1000000\r\n:0\r\n:-1\r\n:1800\r\n", "*5\r\n:0\r\n:16\r\n:15\r\n:-1\r\n:2\r\n", "*5\r\n:0\r\n:1000000\r\n:0\r\n:3\r\n:1800\r\n",
 	} {
 		if _, err := c.checked([]byte(text)); !errors.Is(err, errCheck) {
-			t.Errorf("%q passed: %v", text, err)
+			t.Errorf("%q was accepted: %v", text, err)
 		}
 	}
 }
 
-// TestRESPLoops sends requests to the floor, and to a server that always allows and so must not pass for a limiter.
+// TestRESPLoops sends requests to the floor, and to a server that always allows, which must not be accepted as a
+// limiter.
 func TestRESPLoops(t *testing.T) {
 	addrs, err := freeAddrs(1)
 	if err != nil {
@@ -43,7 +44,7 @@ func TestRESPLoops(t *testing.T) {
 	if err := reachable(t.Context(), addrs[0]); err != nil {
 		t.Fatal(err)
 	}
-	order := respOrder(1, 1001) // not all of them full rounds
+	order := respOrder(1, 1001) // not only full rounds
 	for i := range respLoads[:2] {
 		floor := &respClient{addr: addrs[0], floor: true}
 		took, err := floor.pipelined(t.Context(), &respLoads[i], order)
@@ -63,14 +64,14 @@ func TestRESPLoops(t *testing.T) {
 		t.Error(err)
 	}
 	if err := c.verify(order); !errors.Is(err, errCheck) {
-		t.Errorf("it passed for something that counts: %v", err)
+		t.Errorf("a server that does not count was accepted: %v", err)
 	}
 	if err := c.exhaust(); !errors.Is(err, errCheck) {
-		t.Errorf("it passed for something that stops at the limit: %v", err)
+		t.Errorf("a server that does not deny was accepted: %v", err)
 	}
 }
 
-// allowAll answers the same to each command.
+// allowAll sends the same reply to each command.
 func allowAll(l net.Listener) {
 	for {
 		conn, err := l.Accept()

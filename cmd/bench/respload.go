@@ -14,7 +14,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// respOrder is which keys are asked about, one after the other.
+// respOrder returns the order of keys.
 func respOrder(seed uint64, n int) []uint32 {
 	r := rand.New(rand.NewPCG(seed, 4))
 	order := make([]uint32, n)
@@ -24,10 +24,10 @@ func respOrder(seed uint64, n int) []uint32 {
 	return order
 }
 
-// Limits of the scenario: what comes back in half an hour, longer than any run, is one.
+// Limits of the scenario: one unit is refilled in half an hour, longer than any run.
 const respCount, respPeriod = "2", "3600"
 
-// respRequest asks for one of a key.
+// respRequest returns a command that takes one unit of a key.
 func respRequest(key string, limit int) []byte {
 	b := []byte("*5\r\n")
 	for _, arg := range []string{"CL.THROTTLE", key, strconv.Itoa(limit - 1), respCount, respPeriod} {
@@ -36,13 +36,13 @@ func respRequest(key string, limit int) []byte {
 	return b
 }
 
-// respClient asks over connections of its own.
+// respClient sends commands over its own connections.
 type respClient struct {
 	addr  string
 	floor bool
 }
 
-// request is the i-th key's, as it is sent.
+// request returns the encoded command for the i-th key.
 func (c *respClient) request(i uint32) []byte {
 	if c.floor {
 		b := make([]byte, floorFrame)
@@ -52,8 +52,8 @@ func (c *respClient) request(i uint32) []byte {
 	return respRequest(userKey(int(i)), userLimit)
 }
 
-// pipelined has each connection send its share of the requests, as many at a time as it has callers, and wait for the
-// answers.
+// pipelined sends each connection's share of the requests, as many at a time as it has callers, and waits for the
+// replies.
 func (c *respClient) pipelined(ctx context.Context, l *serviceLoad, order []uint32) (*taken, error) {
 	requests := make([][]byte, serviceKeys)
 	for i := range requests {
@@ -86,12 +86,12 @@ func (c *respClient) pipelined(ctx context.Context, l *serviceLoad, order []uint
 		}
 	}
 	if len(t.waits) != len(order) {
-		return nil, failf("%d answers to %d requests", len(t.waits), len(order))
+		return nil, failf("%d replies to %d requests", len(t.waits), len(order))
 	}
 	return t, nil
 }
 
-// drive sends requests over one connection, so many at a time, and checks every answer.
+// drive sends requests over one connection, depth at a time, and checks every reply.
 func (c *respClient) drive(conn net.Conn, requests [][]byte, order []uint32, depth int) (waits []time.Duration, err error) {
 	in, out := make([]byte, 64<<10), make([]byte, 0, 64<<10)
 	waits = make([]time.Duration, 0, len(order))
@@ -134,14 +134,14 @@ func (c *respClient) drive(conn net.Conn, requests [][]byte, order []uint32, dep
 	return waits, nil
 }
 
-// checked is the size of the answer that b begins with, which must allow; 0 if it has not come whole.
+// checked returns the size of the reply at the start of b, which must allow, or 0 if it is incomplete.
 func (c *respClient) checked(b []byte) (size int, err error) {
 	if c.floor {
 		if len(b) < floorFrame {
 			return 0, nil
 		}
 		if b[0] != 'u' {
-			return 0, failf("the floor answers %q", b[:floorFrame])
+			return 0, failf("the floor replied %q", b[:floorFrame])
 		}
 		return floorFrame, nil
 	}
@@ -152,7 +152,7 @@ func (c *respClient) checked(b []byte) (size int, err error) {
 	return size, err
 }
 
-// readFive reads an answer to CL.THROTTLE: how many bytes it has, or 0 if it has not come whole.
+// readFive parses a reply to CL.THROTTLE and returns its size in bytes, or 0 if it is incomplete.
 func readFive(b []byte) (five [5]int64, size int, err error) {
 	if len(b) < 4 {
 		return five, 0, nil
@@ -189,7 +189,7 @@ func readFive(b []byte) (five [5]int64, size int, err error) {
 	return five, at, nil
 }
 
-// callers has 64 goroutines ask through a Redis client, each waiting for its answer before it asks again.
+// callers runs 64 goroutines with a Redis client, each of which waits for a reply before the next command.
 func (c *respClient) callers(ctx context.Context, _ *serviceLoad, order []uint32) (*taken, error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{c.addr}, DisableCache: true, ForceSingleClient: true, PipelineMultiplex: 2,
@@ -228,7 +228,7 @@ func (c *respClient) callers(ctx context.Context, _ *serviceLoad, order []uint32
 	return t, context.Cause(ctx)
 }
 
-// ask asks once.
+// ask sends one command.
 func (c *respClient) ask(request []byte) (five [5]int64, err error) {
 	conn, err := net.Dial("tcp", c.addr)
 	if err != nil {
@@ -253,7 +253,7 @@ func (c *respClient) ask(request []byte) (five [5]int64, err error) {
 	return five, nil
 }
 
-// exhaust spends the hot key's limit, and checks that the server stops there.
+// exhaust uses up the hot key's limit, and checks that the server denies from then on.
 func (c *respClient) exhaust() error {
 	for i := range hotLimit + 1 {
 		five, err := c.ask(respRequest(hotKey, hotLimit))
@@ -261,13 +261,13 @@ func (c *respClient) exhaust() error {
 			return err
 		}
 		if limited := five[0] == 1; limited != (i == hotLimit) {
-			return failf("hit %d of a limit of %d: answered %v", i+1, hotLimit, five)
+			return failf("hit %d with a limit of %d: reply %v", i+1, hotLimit, five)
 		}
 	}
 	return nil
 }
 
-// verify asks for one more of some keys: what remains proves that the server counted every one.
+// verify takes one more unit of some keys: the remaining quota proves that the server counted every hit.
 func (c *respClient) verify(sent []uint32) error {
 	for _, key := range []uint32{0, serviceKeys / 2, serviceKeys - 1, sent[len(sent)-1]} {
 		hits := int64(1)
@@ -281,7 +281,7 @@ func (c *respClient) verify(sent []uint32) error {
 			return err
 		}
 		if want := userLimit - hits; five[2] != want {
-			return failf("after %d hits %d remain of %d, want %d", hits, five[2], userLimit, want)
+			return failf("after %d hits Remaining is %d of %d, want %d", hits, five[2], userLimit, want)
 		}
 		sent = append(sent, key)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// The rules scenario asks whether finding the rules of a request costs more among many rules than among few. Each set
-// has rules that differ in one thing, each request matches one of them, and all rules get requests. Both are asked about
-// as many requests, each in memory of its own, so that the requests themselves cost the same.
+// The rules scenario compares the cost of matching a request among many rules and among few. The rules of a set differ
+// in one attribute, each request matches one of them, and all rules get requests. Both sets match the same number of
+// requests, each in its own memory, so that the requests themselves cost the same.
 
 var rulesContender = contender{
 	name: "rules", role: roleOurs, clock: "none", scenarios: []string{ruleMatch},
@@ -26,7 +26,7 @@ const (
 	manyRules = 10_000
 )
 
-// A shape is what the rules of a set differ in.
+// A shape is the attribute in which the rules of a set differ.
 type shape struct {
 	name    string
 	rule    func(n int, c *rules.Config)
@@ -87,7 +87,7 @@ func predicate(ref, value string) rules.Predicate {
 
 func address(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(n >> 8), byte(n), 0}) }
 
-// ruleRequest is a request with no more than the sets ask for.
+// ruleRequest is a request with only the attributes that the sets use.
 type ruleRequest struct {
 	path, user, tenant string
 	addr               netip.Addr
@@ -114,7 +114,7 @@ func (r *ruleRequest) Attribute(f *rules.Field) (string, rules.Presence) {
 	return value, rules.Present
 }
 
-// A ruleCost is what a match costs in sets of one shape.
+// A ruleCost is the cost of a match in sets of one shape.
 type ruleCost struct {
 	Shape     string
 	Few, Many float64 // nanoseconds
@@ -159,11 +159,11 @@ func measureRules(s *scenario) (*result, error) {
 	return res, nil
 }
 
-// ruleRun is one set and the requests that it is asked about.
+// ruleRun is one set with its requests.
 type ruleRun struct {
 	set      *rules.Set
 	requests []ruleRequest
-	wanted   []*sluice.Rule // the rule that each request matches
+	wanted   []*sluice.Rule // the rule that each request must match
 	order    []uint32
 	matched  rules.MatchResult
 	found    rules.DescriptorMatches
@@ -214,12 +214,12 @@ func (r *ruleRun) match(i uint32) (*sluice.Rule, error) {
 		takes = r.matched.Takes
 	}
 	if len(takes) != 1 {
-		return nil, fmt.Errorf("%d takes instead of one", len(takes))
+		return nil, fmt.Errorf("%d takes, want 1", len(takes))
 	}
 	return takes[0].Rule, nil
 }
 
-// time matches all requests in their order and returns the nanoseconds for each.
+// time matches all requests in order and returns the nanoseconds per request.
 func (r *ruleRun) time() (float64, error) {
 	wrong := 0
 	start := time.Now()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A runner runs contenders through scenarios, each in a process of its own.
+// A runner runs contenders through scenarios, each in a separate process.
 type runner struct {
 	contenders []contender
 	scenarios  []scenario
@@ -24,13 +24,13 @@ type runner struct {
 	progress   *progress
 	results    map[string][]*result // by scenario and contender
 	took       time.Duration
-	retried    time.Duration // spent in this scenario on runs that were disturbed
+	retried    time.Duration // spent in this scenario on disturbed runs
 }
 
 func at(scenario, contender string) string { return scenario + "/" + contender }
 
-// run interleaves repetitions: what disturbs the machine for a while then disturbs one repetition of all contenders
-// and not all repetitions of one.
+// run interleaves repetitions, so that a temporary disturbance affects one repetition of all contenders instead of all
+// repetitions of one.
 func (r *runner) run(ctx context.Context) error {
 	total := 0
 	for _, s := range r.scenarios {
@@ -70,13 +70,13 @@ func (r *runner) run(ctx context.Context) error {
 }
 
 const (
-	// retries is how often a run that other processes disturbed is repeated before its figures are taken as they are.
+	// retries is how often a disturbed run is repeated before its figures are used anyway.
 	retries = 2
-	// retryTime bounds such repetitions in a scenario: on a machine that never rests they are of no use.
+	// retryTime bounds these repetitions per scenario, because on a busy machine they are useless.
 	retryTime = 10 * time.Second
 )
 
-// undisturbed runs a job, and again if other processes took the processors meanwhile.
+// undisturbed runs a job, and again if other processes used the CPUs.
 func (r *runner) undisturbed(ctx context.Context, j job) (*result, error) {
 	for try := 0; ; try++ {
 		begin := time.Now()
@@ -91,6 +91,7 @@ func (r *runner) undisturbed(ctx context.Context, j job) (*result, error) {
 			!slices.ContainsFunc(res.Redis, func(p remotePhase) bool { return p.Disturbed }) &&
 			!slices.ContainsFunc(res.Lease, func(p leaseCost) bool { return p.Disturbed }) &&
 			!slices.ContainsFunc(res.Service, func(p servicePhase) bool { return p.Disturbed }) &&
+			!slices.ContainsFunc(res.Stores, func(c storeCost) bool { return c.Disturbed }) &&
 			(res.Overload == nil || !res.Overload.Disturbed)
 		if calm || r.quick || try == retries || r.retried > retryTime {
 			return res, nil
@@ -99,7 +100,7 @@ func (r *runner) undisturbed(ctx context.Context, j job) (*result, error) {
 	}
 }
 
-// childTime is when a child is given up: something hangs.
+// childTime is the timeout of a child process.
 const childTime = 3 * time.Minute
 
 func (r *runner) child(ctx context.Context, j job) (*result, error) {
@@ -184,6 +185,8 @@ func (c *contender) measured(s *scenario, j job) (*result, error) {
 		return weighRedis(remoteNamed(c.name), s, j)
 	case s.name == leased:
 		return measureLease(leaseNamed(c.name), s, j)
+	case s.name == storeRun:
+		return measureStore(storeNamed(c.name), s, j)
 	case s.name == serviceRun:
 		return measureService(serviceNamed(c.name), s, j)
 	case s.name == respRun:

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The scenarios, by the names that -only takes.
+// The scenarios, by their names for -only.
 const (
 	hot     = "hot"
 	uniform = "uniform"
@@ -24,6 +24,7 @@ const (
 	redisLoad = "redis"
 	redisMem  = "redismem"
 	leased    = "lease"
+	storeRun  = "stores"
 
 	serviceRun = "service"
 	serviceMem = "servicemem"
@@ -31,17 +32,17 @@ const (
 	gatewayRun = "gateway"
 )
 
-// A scenario is one thing to measure about every contender that runs it.
+// A scenario is one measurement of every contender that runs it.
 type scenario struct {
 	name  string
 	title string
-	keys  int // how many there are
-	ops   int // timed decisions in each phase, or requests, or milliseconds; 0 for scenarios about memory
+	keys  int // number of keys
+	ops   int // timed decisions in each phase, or requests, or milliseconds; 0 for memory scenarios
 	reps  int
-	once  bool // peers are measured once only: they take long, and nothing hangs on their last digit
+	once  bool // peers are measured only once: they take long, and their precision matters little
 }
 
-// repeats is how often a contender runs the scenario.
+// repeats returns how often a contender runs the scenario.
 func (s *scenario) repeats(c *contender) int {
 	if s.once && c.role == rolePeer {
 		return 1
@@ -49,16 +50,17 @@ func (s *scenario) repeats(c *contender) int {
 	return s.reps
 }
 
-// timed tells that the scenario is a loop of decisions by a limiter in this process.
+// timed reports whether the scenario is a loop of decisions by a limiter in this process.
 func (s *scenario) timed() bool {
 	return slices.Contains([]string{hot, uniform, fresh, zipf, denied}, s.name)
 }
 
-// pinned tells that its client and server are kept on processors of their own.
+// pinned reports whether its client and server are pinned to different CPUs.
 func (s *scenario) pinned() bool { return s.name == redisLoad || s.name == redisMem }
 
 // scenarios returns all scenarios in their full or quick size. The number of operations is fixed and the same for all
-// contenders, however slow. Scenarios without a bar are repeated less, and so are those about memory, which vary little.
+// contenders, regardless of their speed. Scenarios without a target are repeated less, and so are memory scenarios,
+// which vary little.
 func scenarios(quick bool, reps int) []scenario {
 	if reps == 0 {
 		reps = 5
@@ -70,13 +72,13 @@ func scenarios(quick bool, reps int) []scenario {
 	all := []scenario{
 		{hot, "one hot key", 1, 2_000_000, reps, false},
 		{uniform, "1M keys, uniform", 1_000_000, 1_000_000, reps, false},
-		{fresh, "1M keys, uniform, each hit with a copy of its key that is in the cache", 1_000_000, 1_000_000, less, false},
+		{fresh, "1M keys, uniform, each hit with a new copy of its key in the CPU cache", 1_000_000, 1_000_000, less, false},
 		{zipf, "1M keys, Zipf 1.1", 1_000_000, 1_000_000, less, false},
 		{denied, "1M exhausted keys, uniform, every decision a denial", 1_000_000, 1_000_000, less, false},
 		{mem1m, "memory with 1M keys", 1_000_000, 0, less, true},
 		{mem5m, "memory and garbage collection with 5M keys", 5_000_000, 0, less, true},
 		{httpServe, "HTTP middleware", 1, 300_000, reps, false},
-		{ruleMatch, "finding the rules of a request", 1, 1_100_000, less, false},
+		{ruleMatch, "matching the rules of a request", 1, 1_100_000, less, false},
 		{redisLoad, "decisions in Redis", 10_000, 200_000, reps, false},
 		{redisMem, "memory in Redis with 100k keys", 100_000, 0, 1, false},
 		{leased, "leases from Redis", 1, 4_000_000, reps, false},
@@ -102,7 +104,7 @@ func scenarios(quick bool, reps int) []scenario {
 		all[15].ops = 12_800
 		all = slices.DeleteFunc(all, func(s scenario) bool { return s.name == mem5m || s.name == fresh })
 	}
-	all = append(all, overloadScenario(quick, reps))
+	all = append(all, overloadScenario(quick, reps), storeScenario(quick, less))
 	return all
 }
 
@@ -119,26 +121,26 @@ func pick(all []scenario, list string) ([]scenario, error) {
 	for name := range strings.SplitSeq(list, ",") {
 		i := slices.Index(names, name)
 		if i < 0 {
-			return nil, fmt.Errorf("no scenario %q here: choose from %s", name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("no scenario %q: choose from %s", name, strings.Join(names, ", "))
 		}
 		picked = append(picked, all[i])
 	}
 	return picked, nil
 }
 
-// spare is what is left to spend on the busiest key after a run in which everything is allowed. Spending it to the end
-// proves that the contender kept count all along.
+// spare is the remaining quota of the busiest key after a run in which everything is allowed. Using it up proves that
+// the contender counted all hits.
 const spare = 1000
 
-// A plan is a scenario worked out: every hit of a run, known before the clock starts.
+// A plan is a prepared scenario: all hits of a run are determined before the clock starts.
 type plan struct {
 	spec     spec
-	fill     int        // hits on every key before anything is timed
-	phases   [][]uint32 // the keys hit, by number, in each timed phase
-	distinct []int      // how many different keys each phase hits
-	fresh    bool       // each hit brings a copy of its key
-	allow    bool       // whether the timed hits are to be allowed, or denied
-	hits     []uint32   // by key, the hits of the whole run
+	fill     int        // hits on every key before the timed part
+	phases   [][]uint32 // the keys of each timed phase, by number
+	distinct []int      // number of different keys in each phase
+	fresh    bool       // each hit has its own copy of its key
+	allow    bool       // the timed hits must be allowed, otherwise denied
+	hits     []uint32   // hits of the whole run, by key
 }
 
 func (s *scenario) plan(seed uint64, phases int) *plan {
@@ -192,10 +194,11 @@ func (s *scenario) plan(seed uint64, phases int) *plan {
 	return p
 }
 
-// window is the sliding counter's where it is timed: long enough for a run, short enough to wait for its end.
+// window is the window of the sliding counter where it is timed: long enough for a run, short enough to wait for its
+// end.
 const window = 3 * time.Second
 
-// samples are the keys whose counts are checked after a run: the busiest, and some others.
+// samples returns the keys whose counts are checked after a run: the busiest, and some others.
 func (p *plan) samples() []int {
 	busiest := 0
 	for k, n := range p.hits {

@@ -7,16 +7,16 @@ import (
 	"math/rand/v2"
 )
 
-// The scenario `service` asks what a decision costs as a service: each server is a process of its own, and this process
-// is its clients. What counts is the server's processor time for a request, as the kernel accounts it, because client
-// and server share the machine's processors and requests in a second follow from both.
+// The scenario `service` measures a decision of a service: each server is a separate process, and this process is its
+// clients. The figure to compare is the server's CPU time per request, as accounted by the kernel, because client and
+// server share the machine's CPUs and requests per second depend on both.
 
-// A serviceLoad is one way to ask.
+// A serviceLoad is one kind of load.
 type serviceLoad struct {
 	name, title   string
-	conns, takes  int // connections; decisions asked for in a request
+	conns, takes  int // connections; decisions per request
 	over          bool
-	openLoopAfter bool // also ask at a fixed rate, for the latency that callers see
+	openLoopAfter bool // also send requests at a fixed rate, to measure the latency that callers see
 }
 
 const (
@@ -30,32 +30,32 @@ var serviceLoads = []serviceLoad{
 	{name: loadOne, title: "one descriptor, 64 callers on 4 connections", conns: 4, takes: 1, openLoopAfter: true},
 	{name: loadWide, title: "one descriptor, 64 callers on 64 connections", conns: 64, takes: 1},
 	{name: loadTen, title: "ten descriptors in a request, 64 callers on 4 connections", conns: 4, takes: 10},
-	{name: loadOver, title: "one key that is over its limit, 64 callers on 4 connections", conns: 4, takes: 1, over: true},
+	{name: loadOver, title: "one exhausted key, 64 callers on 4 connections", conns: 4, takes: 1, over: true},
 }
 
 const (
 	serviceCallers = 64
 	serviceKeys    = 100_000
-	// openRate is well below what the slowest contender can do: the question is how long callers wait, not who drowns.
+	// openRate is well below the maximum of the slowest contender, because it measures latency, not overload.
 	openRate = 2000
-	// userLimit is never reached, hotLimit at once. Windows are a year long: none ends within a run.
+	// userLimit is never reached, hotLimit at once. Windows are a year long: none ends during a run.
 	userLimit = 1_000_000
 	hotLimit  = 100
 )
 
-// A servicePhase is what one load found.
+// A servicePhase is the result of one load.
 type servicePhase struct {
 	Load      string
 	Requests  int
 	PerSecond float64
-	CPU       float64 // microseconds of the server for a request
-	RedisCPU  float64 // and of Redis, for servers that use it
-	P50, P99  float64 // milliseconds, each caller waiting for its answer before it asks again
-	OpenP99   float64 // milliseconds from when a request was due, at openRate
+	CPU       float64 // server CPU time per request, in microseconds
+	RedisCPU  float64 // the same of Redis, for servers that use it
+	P50, P99  float64 // in milliseconds, with callers that wait for a response before the next request
+	OpenP99   float64 // in milliseconds from when a request was due, at openRate
 	Disturbed bool    `json:",omitempty"`
 }
 
-// measureService runs all loads on one server, each on a process of its own.
+// measureService runs all loads on one server, each on a new process.
 func measureService(sv *service, s *scenario, j job) (*result, error) {
 	res := new(result)
 	for i := range serviceLoads {
@@ -124,7 +124,7 @@ func (sv *service) run(l *serviceLoad, ops int, seed uint64) (*servicePhase, err
 	return p, c.verify(ctx, sv.wire, l, order[:done], choices)
 }
 
-// order is which of the prepared requests are sent, one after the other, and how many there are to choose from.
+// order returns the indexes of the prepared requests to send, and the number of prepared requests.
 func (l *serviceLoad) order(seed uint64, n int) (order []uint32, choices int) {
 	r := rand.New(rand.NewPCG(seed, 3))
 	choices = serviceKeys / l.takes
@@ -146,7 +146,7 @@ func distinctOf(order []uint32) int {
 	return len(seen)
 }
 
-// requests are all that a load may send, encoded beforehand. Request i asks about keys of its own.
+// requests returns all prepared requests of a load. Request i has its own keys.
 func (l *serviceLoad) requests(w wire) [][]byte {
 	if l.over {
 		return [][]byte{w.encode([]string{hotKey})}
@@ -167,10 +167,10 @@ func (l *serviceLoad) keys(request int) (keys []string) {
 
 func userKey(i int) string { return fmt.Sprintf("user-%07d", i) }
 
-// hotKey is the one that is over its limit.
+// hotKey is the exhausted key.
 const hotKey = "hot"
 
-// exhaust spends the hot key's limit, and checks that the server stops there.
+// exhaust uses up the hot key's limit, and checks that the server denies from then on.
 func (c *serviceClient) exhaust(ctx context.Context, w wire) error {
 	request := w.encode([]string{hotKey})
 	for i := range hotLimit + 1 {
@@ -182,13 +182,13 @@ func (c *serviceClient) exhaust(ctx context.Context, w wire) error {
 			continue
 		}
 		if err := w.check(1, i == hotLimit)(reply); err != nil {
-			return failf("hit %d of a limit of %d: %v", i+1, hotLimit, err)
+			return failf("hit %d with a limit of %d: %v", i+1, hotLimit, err)
 		}
 	}
 	return nil
 }
 
-// verify asks for one more hit on some keys: what remains proves that the server counted every one.
+// verify takes one more unit of some keys: the remaining quota proves that the server counted every hit.
 func (c *serviceClient) verify(ctx context.Context, w wire, l *serviceLoad, sent []uint32, choices int) error {
 	for _, request := range []uint32{0, uint32(choices / 2), uint32(choices - 1), sent[len(sent)-1]} {
 		hits := int64(1)
@@ -207,28 +207,28 @@ func (c *serviceClient) verify(ctx context.Context, w wire, l *serviceLoad, sent
 		}
 		for _, got := range remaining {
 			if want := userLimit - hits; got != want {
-				return failf("after %d hits %d remain of %d, want %d", hits, got, userLimit, want)
+				return failf("after %d hits Remaining is %d of %d, want %d", hits, got, userLimit, want)
 			}
 		}
 		if len(remaining) != l.takes {
-			return failf("%d answers to %d questions", len(remaining), l.takes)
+			return failf("%d decisions for %d keys", len(remaining), l.takes)
 		}
 		sent = append(sent, request)
 	}
 	return nil
 }
 
-// A serviceWeight is what a server's memory holds, in megabytes.
+// A serviceWeight is the memory of a server, in megabytes.
 type serviceWeight struct {
-	Idle, Full float64 // at the start, and with that many keys
+	Idle, Full float64 // at the start, and with all keys
 	Keys       int
-	Redis      float64 // what Redis grew by
+	Redis      float64 // growth of Redis
 }
 
-// fillTakes is how many keys a request fills.
+// fillTakes is the number of keys per request.
 const fillTakes = 20
 
-// weighService fills a server with keys.
+// weighService fills a server with keys and measures its memory.
 func weighService(sv *service, s *scenario) (*result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), childTime)
 	defer cancel()
@@ -258,7 +258,7 @@ func weighService(sv *service, s *scenario) (*result, error) {
 	}
 	w.Full, w.Redis = srv.resident(), srv.redisResident()-redis
 	if w.Idle == 0 {
-		return nil, errors.New("memory is read from /proc, which is not here")
+		return nil, errors.New("memory is read from /proc, which does not exist")
 	}
 	if err := srv.counted(s.keys); err != nil {
 		return nil, err

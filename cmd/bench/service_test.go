@@ -56,11 +56,11 @@ func TestRLSWire(t *testing.T) {
 	}
 	for keys, right := range map[int]bool{1: false, 2: true, 3: false} {
 		if err := rlsWire.check(keys, false)(allowed); (err == nil) != right {
-			t.Errorf("two answers to %d questions: %v", keys, err)
+			t.Errorf("two decisions for %d keys: %v", keys, err)
 		}
 	}
 	if _, err := rlsWire.read(reply[:len(reply)-1]); err == nil {
-		t.Error("half an answer was read")
+		t.Error("a truncated response was accepted")
 	}
 }
 
@@ -72,11 +72,11 @@ func TestGubernatorWire(t *testing.T) {
 		t.Errorf("%v %v", got, err)
 	}
 	if _, err := gubernatorWire.read(appendNested(appendNested(nil, 1, answer), 1, fault)); !errors.Is(err, errCheck) {
-		t.Errorf("an error inside an answer was overlooked: %v", err)
+		t.Errorf("an error inside a response was accepted: %v", err)
 	}
 }
 
-// TestServiceLoops sends requests to the floor, which always allows and so must not pass for a limiter.
+// TestServiceLoops sends requests to the floor, which always allows and so must not be accepted as a limiter.
 func TestServiceLoops(t *testing.T) {
 	addrs, err := freeAddrs(1)
 	if err != nil {
@@ -99,24 +99,24 @@ func TestServiceLoops(t *testing.T) {
 	}
 	took, err := c.closedLoop(t.Context(), requests, order, rlsWire.check(3, false))
 	if err != nil || len(took.waits) != 500 {
-		t.Errorf("%d answers: %v", len(took.waits), err)
+		t.Errorf("%d responses: %v", len(took.waits), err)
 	}
 	took, err = c.openLoop(t.Context(), requests, order[:50], 1_000_000, rlsWire.check(3, false))
 	if err != nil || len(took.waits) != 50 || took.percentile(0.5) > took.percentile(0.99) {
-		t.Errorf("%d answers: %v", len(took.waits), err)
+		t.Errorf("%d responses: %v", len(took.waits), err)
 	}
 	if _, err := c.closedLoop(t.Context(), requests, order, rlsWire.check(3, true)); !errors.Is(err, errCheck) {
-		t.Errorf("what was allowed passed for denied: %v", err)
+		t.Errorf("an allowed decision was accepted as denied: %v", err)
 	}
 	if err := c.verify(t.Context(), rlsWire, l, order, choices); !errors.Is(err, errCheck) {
-		t.Errorf("the floor passed for something that counts: %v", err)
+		t.Errorf("the floor was accepted though it does not count: %v", err)
 	}
 	if err := c.exhaust(t.Context(), rlsWire); !errors.Is(err, errCheck) {
-		t.Errorf("the floor passed for something that stops at the limit: %v", err)
+		t.Errorf("the floor was accepted though it does not deny: %v", err)
 	}
 }
 
-// TestLateRequests makes sure that what goes out late is counted from when it was due.
+// TestLateRequests checks that the latency of a late request counts from when it was due.
 func TestLateRequests(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -147,12 +147,12 @@ func TestProcessFigures(t *testing.T) {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}
-		t.Skip("there is no /proc")
+		t.Skip("/proc does not exist")
 	}
 	before := processTime(cmd)
 	for n := 0; processTime(cmd)-before < 30*time.Millisecond; n++ {
-		if n > 100_000 { // each look costs some microseconds
-			t.Fatal("processor time does not grow")
+		if n > 100_000 { // each read takes some microseconds
+			t.Fatal("CPU time does not grow")
 		}
 	}
 	if got := residentOf(cmd); got < 5 || got > 10_000 {

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// A serviceClient asks a server over some connections.
+// A serviceClient sends requests to a server over some connections.
 type serviceClient struct {
 	method string
 	conns  []*grpc.ClientConn
@@ -39,18 +39,18 @@ func dialService(addr, method string, conns int) (*serviceClient, error) {
 	return c, nil
 }
 
-// call asks once.
+// call sends one request.
 func (c *serviceClient) call(ctx context.Context, request []byte) (reply []byte, err error) {
 	return reply, c.conns[0].Invoke(ctx, c.method, &request, &reply)
 }
 
-// taken is how long a loop's requests took.
+// taken is the latencies of a loop's requests.
 type taken struct {
 	elapsed time.Duration
 	waits   []time.Duration // sorted
 }
 
-// percentile is in milliseconds.
+// percentile returns a percentile of the latencies in milliseconds.
 func (t *taken) percentile(p float64) float64 {
 	if len(t.waits) == 0 {
 		return math.NaN()
@@ -59,13 +59,14 @@ func (t *taken) percentile(p float64) float64 {
 	return micros(t.waits[i]) / 1000
 }
 
-// closedLoop sends requests in order, shared out among callers who each wait for an answer before they ask again.
+// closedLoop sends requests in order, distributed over callers that each wait for a response before the next request.
 func (c *serviceClient) closedLoop(ctx context.Context, requests [][]byte, order []uint32, check func([]byte) error) (*taken, error) {
 	return c.loop(ctx, requests, order, check, func(time.Time, int) time.Time { return time.Now() })
 }
 
-// openLoop sends requests when they are due, at a fixed rate. One that goes out late, because its caller still waited
-// for another, is counted from when it was due: so a server that stalls is not spared the requests of that time.
+// openLoop sends requests when they are due, at a fixed rate. The latency of a request that is sent late, because its
+// caller was still waiting, counts from when it was due. So a stall of a server also counts for the requests that were
+// due during it.
 func (c *serviceClient) openLoop(ctx context.Context, requests [][]byte, order []uint32, rate int, check func([]byte) error) (*taken, error) {
 	return c.loop(ctx, requests, order, check, func(begun time.Time, i int) time.Time {
 		due := begun.Add(time.Duration(i) * time.Second / time.Duration(rate))
@@ -74,7 +75,8 @@ func (c *serviceClient) openLoop(ctx context.Context, requests [][]byte, order [
 	})
 }
 
-// loop has each caller send every n-th request; due waits until one may be sent and says from when it counts.
+// loop lets each caller send every n-th request; due waits until one may be sent and returns the time from which its
+// latency counts.
 func (c *serviceClient) loop(ctx context.Context, requests [][]byte, order []uint32, check func([]byte) error,
 	due func(begun time.Time, i int) time.Time,
 ) (*taken, error) {

@@ -16,16 +16,17 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// binariesVar names the folder of the servers' binaries for child processes. They are built once, by the parent.
+// binariesVar is the environment variable with the folder of the servers' binaries, for child processes. The parent
+// builds them once.
 const binariesVar = "BENCH_BINARIES"
 
-// sluiceVar names a binary of Sluice to measure instead of this tree's.
+// sluiceVar is the environment variable with a Sluice binary to measure instead of building this tree.
 const sluiceVar = "SLUICE_BINARY"
 
-// repository is the folder that Sluice is built in, by the workspace; others are built alone.
+// repository is the folder in which Sluice is built, with the workspace; others are built outside of it.
 const repository = "../.."
 
-// buildServices builds what the contenders of a run need, into a folder of which done rids.
+// buildServices builds the servers that the contenders of a run need, into a folder that done removes.
 func buildServices(ctx context.Context, chosen []contender, picked []scenario, p *progress) (done func(), err error) {
 	dir, err := os.MkdirTemp("", "bench-services-")
 	if err != nil {
@@ -54,7 +55,7 @@ func buildServices(ctx context.Context, chosen []contender, picked []scenario, p
 		cmd.Dir = sv.module
 		cmd.Env = append(os.Environ(), "GOWORK=off")
 		if sv.module == repository {
-			cmd.Env = append(os.Environ(), "GOWORK=") // the go command finds it
+			cmd.Env = append(os.Environ(), "GOWORK=") // the go command finds the workspace
 		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			done()
@@ -84,12 +85,12 @@ type serviceProcess struct {
 	said  bytes.Buffer
 }
 
-// A place is what a server is told: where to listen, where its Redis and its files are.
+// A place contains the addresses and files of a server: its listeners, its Redis and its folder.
 type place struct {
 	grpc, http, third string // addresses
 	redis             string
 	dir               string
-	over              bool // the load is about a key that is over its limit
+	over              bool // the load uses an exhausted key
 }
 
 func (p place) port(addr string) string {
@@ -132,7 +133,7 @@ func (sv *service) start(ctx context.Context, over bool) (s *serviceProcess, err
 	return s, reachable(ctx, s.addr)
 }
 
-// connect waits until the server answers on all connections.
+// connect waits until the server responds on all connections.
 func (s *serviceProcess) connect(ctx context.Context, conns int) (*serviceClient, error) {
 	c, err := dialService(s.addr, s.of.wire.method, conns)
 	if err != nil {
@@ -178,8 +179,7 @@ func retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// counted checks that Redis holds at least so many keys: a service that decided without it was measured at something
-// else.
+// counted checks that Redis has at least this many keys: otherwise the service decided without Redis.
 func (s *serviceProcess) counted(keys int) error {
 	if s.redis == nil {
 		return nil
@@ -193,7 +193,7 @@ func (s *serviceProcess) counted(keys int) error {
 		return err
 	}
 	if held < keys {
-		return failf("Redis holds %d keys of %d that were counted", held, keys)
+		return failf("Redis has %d keys, want %d", held, keys)
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func (s *serviceProcess) stop() {
 	}
 }
 
-// freeAddrs are addresses that are this process's until it ends.
+// freeAddrs returns addresses that are reserved for this process until it ends.
 func freeAddrs(n int) (addrs []string, err error) {
 	for range n {
 		addr, _, err := tcptest.Reserve()
@@ -232,13 +232,13 @@ func (s *serviceProcess) redisCPU() time.Duration {
 	return processTime(s.redis.cmd)
 }
 
-// processTime is the processor time of a running process, as the kernel accounts it in hundredths of a second.
+// processTime returns the CPU time of a running process, as accounted by the kernel in 1/100 s.
 func processTime(cmd *exec.Cmd) time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}
-	// The name, in brackets, may hold spaces.
+	// The name, in parentheses, may contain spaces.
 	_, rest, _ := bytes.Cut(stat, []byte(") "))
 	all := strings.Fields(string(rest))
 	if len(all) < 13 {
@@ -261,7 +261,7 @@ func (s *serviceProcess) redisResident() float64 {
 	return residentOf(s.redis.cmd)
 }
 
-// residentOf is a running process' memory in megabytes.
+// residentOf returns the resident memory of a running process in megabytes.
 func residentOf(cmd *exec.Cmd) float64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// A serviceTable is what the servers did under one load.
+// A serviceTable contains the results of servers under one load.
 type serviceTable struct {
 	Scenario    string
 	Load, Title string
@@ -15,13 +15,13 @@ type serviceTable struct {
 	Rows        []serviceRow
 }
 
-// A serviceRow is one server's medians.
+// A serviceRow contains one server's medians.
 type serviceRow struct {
 	Contender string
 	Invalid   string `json:",omitempty"`
 	servicePhase
-	Min, Max float64 // of the server's processor time
-	PerFloor float64 `json:",omitempty"` // its processor time over the floor's
+	Min, Max float64 // of the server's CPU time
+	PerFloor float64 `json:",omitempty"` // its CPU time over the floor's
 	Repeated int
 	role     role
 }
@@ -47,7 +47,7 @@ func (r *runner) gatewayTables(s *scenario, invalid map[string]bool) (tables []s
 	return tables
 }
 
-// serviceTable is one load's, beside a floor.
+// serviceTable returns the table of one load, with a floor.
 func (r *runner) serviceTable(s *scenario, l *serviceLoad, floor string, invalid map[string]bool) serviceTable {
 	t := serviceTable{Scenario: s.name, Load: l.name, Title: l.title, Takes: l.takes}
 	for i := range r.contenders {
@@ -68,7 +68,7 @@ func (r *runner) serviceTable(s *scenario, l *serviceLoad, floor string, invalid
 	return t
 }
 
-// fill takes the medians over the repetitions that were not disturbed, or over all if all were.
+// fill sets the medians over the repetitions that were not disturbed, or over all if all were.
 func (w *serviceRow) fill(load string, all []*result) {
 	var phases, calm []servicePhase
 	for _, res := range all {
@@ -111,7 +111,7 @@ func (w *serviceRow) fill(load string, all []*result) {
 	}
 }
 
-// row is a contender's, empty if there is none.
+// row returns a contender's row, empty if there is none.
 func (t *serviceTable) row(contender string) serviceRow {
 	for i := range t.Rows {
 		if t.Rows[i].Contender == contender && t.Rows[i].Invalid == "" {
@@ -140,7 +140,7 @@ func (r *runner) serviceMemoryRows(s *scenario, invalid map[string]bool) (rows [
 func (t *serviceTable) write(w io.Writer) {
 	fmt.Fprintf(w, "\nService: %s (-only %s)\n\n", t.Title, t.Scenario)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(tw, "contender\tserver CPU a request\tmin–max\t× floor\tin Redis\trequests/s\tp50\tp99\t")
+	fmt.Fprint(tw, "contender\tserver CPU/request\tmin–max\t× floor\tin Redis\trequests/s\tp50\tp99\t")
 	open := t.Load == loadOne
 	if open {
 		fmt.Fprintf(tw, "p99 at %d/s\t", openRate)
@@ -152,7 +152,7 @@ func (t *serviceTable) write(w io.Writer) {
 		case r.Invalid != "":
 			fmt.Fprintf(tw, "%s\tINVALID\t\t\t\t\t\t\t", r.Contender)
 		case r.Repeated == 0:
-			continue // it has no such load
+			continue // it does not have this load
 		default:
 			mark := ""
 			if r.Disturbed {
@@ -168,14 +168,14 @@ func (t *serviceTable) write(w io.Writer) {
 	}
 	tw.Flush()
 	if disturbed {
-		fmt.Fprint(w, "\n  ~ other processes took processor time in every repetition: ratios with it mean nothing, measure again\n")
+		fmt.Fprint(w, "\n  ~ other processes used CPU time in every repetition: its ratios are meaningless, measure again\n")
 	}
 }
 
 func writeServiceMemory(w io.Writer, rows []serviceMemoryRow) {
 	fmt.Fprintf(w, "\nService: resident memory (-only %s)\n\n", serviceMem)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(tw, "contender\tidle\tfull\tkeys\tRedis grew by\t\n")
+	fmt.Fprint(tw, "contender\tidle\tfull\tkeys\tRedis growth\t\n")
 	for _, r := range rows {
 		if r.Invalid != "" {
 			fmt.Fprintf(tw, "%s\tINVALID\t\t\t\t\n", r.Contender)
@@ -186,7 +186,7 @@ func writeServiceMemory(w io.Writer, rows []serviceMemoryRow) {
 	tw.Flush()
 }
 
-// serviceBars are the figures that the service must reach.
+// serviceBars returns the targets of the service.
 func (r *report) serviceBars() (bars []bar) {
 	for i := range r.Services {
 		t := &r.Services[i]
@@ -207,7 +207,7 @@ func (r *report) serviceBars() (bars []bar) {
 		case loadTen:
 			limit("ten descriptors, in memory", 1.3)
 		case loadOver:
-			limit("a key over its limit, in memory", 1.1)
+			limit("an exhausted key, in memory", 1.1)
 		}
 	}
 	for _, w := range r.ServiceMemory {
@@ -219,25 +219,25 @@ func (r *report) serviceBars() (bars []bar) {
 	return bars
 }
 
-// faster compares requests in a second.
+// faster compares requests per second.
 func (t *serviceTable) faster(title, ours, peer string, least float64) bar {
 	got := 0.0
 	if a, p := t.row(ours).PerSecond, t.row(peer).PerSecond; p > 0 {
 		got = a / p
 	}
-	return atLeast(title+" beside "+peer, t.Scenario, got, least, "× its requests/s").withdrawn(t.disturbed(ours, peer))
+	return atLeast(title+" vs "+peer, t.Scenario, got, least, "× its requests/s").withdrawn(t.disturbed(ours, peer))
 }
 
-// sooner compares how long the slowest hundredth of callers wait.
+// sooner compares the 99th percentiles of the latency.
 func (t *serviceTable) sooner(ours, peer string) bar {
-	b := bar{Name: ours + " beside " + peer + ", p99", Of: serviceRun, Want: "below its", Verdict: "not measured"}
+	b := bar{Name: ours + " vs " + peer + ", p99", Of: serviceRun, Want: "below its", Verdict: "not measured"}
 	if a, p := t.row(ours), t.row(peer); a.P99 > 0 && p.P99 > 0 {
 		b.Got, b.Verdict = fmt.Sprintf("%.2f ms, %.2f ms", a.P99, p.P99), verdict(a.P99 < p.P99)
 	}
 	return b.withdrawn(t.disturbed(ours, peer))
 }
 
-// disturbed tells whether other processes took processor time in all repetitions of one of the contenders.
+// disturbed reports whether other processes used CPU time in all repetitions of one of the contenders.
 func (t *serviceTable) disturbed(contenders ...string) bool {
 	return slices.ContainsFunc(t.Rows, func(w serviceRow) bool {
 		return w.Disturbed && slices.Contains(contenders, w.Contender)

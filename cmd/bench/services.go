@@ -18,8 +18,8 @@ import (
 // A service is a contender that is a server.
 type service struct {
 	contender
-	module, target string // where and what go build builds; nothing for the floor, which is this program
-	redis          bool   // it is given a Redis server
+	module, target string // where and what go build builds; empty for the floor, which is this program
+	redis          bool   // it needs a Redis server
 	wire           wire
 	command        func(place) (*exec.Cmd, error)
 }
@@ -32,42 +32,42 @@ func floorWire() wire {
 
 var inService = []string{serviceRun, serviceMem}
 
-// services lists the servers in the order of the tables. All that can count in fixed windows do.
+// services returns the servers in the order of the tables. All that support fixed windows use them.
 func services() []service {
 	const ratelimit = "fixed window, INCRBY and EXPIRE"
 	return []service{
 		{
 			contender: contender{
 				name: "service-floor", role: roleFloor, clock: "none", scenarios: slices.Concat(inService, inRESP),
-				about: "grpc-go with a handler that answers the same always",
+				about: "grpc-go with a constant response",
 			},
 			wire: floorWire(), command: runFloorAs(func(at place) job { return job{Floor: at.grpc} }),
 		},
 		{
 			contender: contender{
 				name: "serve-memory", role: roleOurs, clock: oursClock, scenarios: inService,
-				about: "sluice serve, counts in memory, fixed window",
+				about: "sluice serve, store in memory, fixed window",
 			},
 			module: repository, target: "./cmd/sluice", wire: rlsWire, command: runServe("memory"),
 		},
 		{
 			contender: contender{
 				name: "serve-redis", role: roleOurs, clock: "Redis'", scenarios: inService,
-				about: "sluice serve, counts in Redis, exact, fixed window",
+				about: "sluice serve, store in Redis, exact, fixed window",
 			},
 			module: repository, target: "./cmd/sluice", wire: rlsWire, redis: true, command: runServe("redis"),
 		},
 		{
 			contender: contender{
 				name: "ratelimit-redis", role: roleOurs, clock: "Redis'", scenarios: inService,
-				about: "sluice ratelimit, in the reference's place with its environment, counts in Redis, exact",
+				about: "sluice ratelimit, the drop-in for the reference with its environment, store in Redis, exact",
 			},
 			module: repository, target: "./cmd/sluice", wire: rlsWire, redis: true, command: runRatelimit("sluice", "ratelimit"),
 		},
 		{
 			contender: contender{
 				name: "envoyproxy-ratelimit", role: rolePeer, clock: "time.Now", scenarios: inService,
-				about: "the reference, January 2026, " + ratelimit + "; its local cache is on where a key is over",
+				about: "the reference, January 2026, " + ratelimit + "; with its local cache for the exhausted key",
 			},
 			module: filepath.Join("..", "interop", "reference"), target: "tool",
 			wire: rlsWire, redis: true, command: runRatelimit("service_cmd"),
@@ -75,17 +75,17 @@ func services() []service {
 		{
 			contender: contender{
 				name: "gubernator", role: rolePeer, clock: "time.Now", scenarios: inService,
-				about: "mailgun/gubernator v2.4.0, one node, counts in memory, token bucket",
+				about: "mailgun/gubernator v2.4.0, one node, store in memory, token bucket",
 			},
 			module: "gubernator", target: "tool", wire: gubernatorWire, command: runGubernator,
 		},
 	}
 }
 
-// allServices are also those that speak other protocols.
+// allServices includes those with other protocols.
 func allServices() []service { return slices.Concat(services(), respServices()) }
 
-// serviceNamed is nil for contenders that are no service.
+// serviceNamed returns the service of a name, or nil if the contender is not a service.
 func serviceNamed(name string) *service {
 	for _, s := range allServices() {
 		if s.name == name {
@@ -124,7 +124,7 @@ func runServe(store string) func(place) (*exec.Cmd, error) {
 	}
 }
 
-// serveWith runs sluice serve with these listeners besides that of HTTP.
+// serveWith runs sluice serve with these listeners in addition to HTTP.
 func serveWith(at place, store, listeners string) (*exec.Cmd, error) {
 	if err := writeServiceRules(at); err != nil {
 		return nil, err
@@ -132,8 +132,8 @@ func serveWith(at place, store, listeners string) (*exec.Cmd, error) {
 	file := filepath.Join(at.dir, "sluice.yaml")
 	text := fmt.Sprintf("listeners:\n%s  http: {address: %q}\n  admin: {address: off}\nrules:\n  paths: [config]\nstore: {kind: %s", listeners, at.http, store)
 	if store == "redis" {
-		// As patient as the reference: a busy machine must not make it decide without Redis.
-		text += fmt.Sprintf(", url: %q, budget: 1s", "redis://"+at.redis)
+		// The store timeout is that of the reference: a busy machine must not make it decide without Redis.
+		text += fmt.Sprintf(", url: %q, timeout: 1s", "redis://"+at.redis)
 	}
 	text += "}\n"
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -142,7 +142,7 @@ func serveWith(at place, store, listeners string) (*exec.Cmd, error) {
 	return exec.Command(binary("sluice"), "serve", "--config", file), nil
 }
 
-// runRatelimit runs the reference, or what takes its place.
+// runRatelimit runs the reference, or its drop-in replacement.
 func runRatelimit(name string, args ...string) func(place) (*exec.Cmd, error) {
 	return func(at place) (*exec.Cmd, error) {
 		if err := writeServiceRules(at); err != nil {
@@ -163,10 +163,10 @@ func runRatelimit(name string, args ...string) func(place) (*exec.Cmd, error) {
 	}
 }
 
-// runGubernator runs one node. Whatever it is told, it also listens on port 7946 for others.
+// runGubernator runs one node. With any configuration it also listens on port 7946 for others.
 func runGubernator(at place) (*exec.Cmd, error) {
 	file := filepath.Join(at.dir, "gubernator.conf")
-	if err := os.WriteFile(file, nil, 0o644); err != nil { // it must have one
+	if err := os.WriteFile(file, nil, 0o644); err != nil { // it requires this file
 		return nil, err
 	}
 	cmd := exec.Command(binary("gubernator"), "-config", file)
@@ -193,7 +193,7 @@ func runFloorAs(of func(place) job) func(place) (*exec.Cmd, error) {
 	}
 }
 
-// floorServer answers without looking at more of a request than how many descriptors it has.
+// floorServer responds without reading more of a request than the number of descriptors.
 type floorServer struct {
 	rls.UnimplementedRateLimitServiceServer
 	answers []*rls.RateLimitResponse
@@ -203,7 +203,7 @@ func (f *floorServer) ShouldRateLimit(_ context.Context, r *rls.RateLimitRequest
 	return f.answers[min(len(r.Descriptors), len(f.answers)-1)], nil
 }
 
-// serveFloor is the child that runFloorAs starts. It ends with the process.
+// serveFloor is the child process that runFloorAs starts. It runs until the process ends.
 func serveFloor(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

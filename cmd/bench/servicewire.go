@@ -9,14 +9,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A wire is how a server is asked. Requests are encoded beforehand and answers are read where they lie, so that the
-// client takes as little of the machine as it can and the same for all.
+// A wire is the encoding of requests to a server and of its responses. Requests are encoded beforehand and responses
+// are parsed in place, so that the client uses little CPU time, and the same for all servers.
 type wire struct {
 	method string
 	encode func(keys []string) []byte
-	// read returns for each key asked about whether it is over its limit and what remains.
+	// read returns, for each key of the request, whether it is over its limit and what remains.
 	read  func(reply []byte) ([]verdictOf, error)
-	floor bool // answers the same always
+	floor bool // its response is constant
 }
 
 type verdictOf struct {
@@ -24,7 +24,7 @@ type verdictOf struct {
 	remaining int64
 }
 
-// check returns a function that checks an answer about so many keys.
+// check returns a function that checks a response for this many keys.
 func (w wire) check(keys int, over bool) func(reply []byte) error {
 	if w.floor {
 		over = false
@@ -35,7 +35,7 @@ func (w wire) check(keys int, over bool) func(reply []byte) error {
 			return err
 		}
 		if len(verdicts) != keys {
-			return failf("%d answers to %d questions", len(verdicts), keys)
+			return failf("%d decisions for %d keys", len(verdicts), keys)
 		}
 		for _, v := range verdicts {
 			if v.over != over {
@@ -54,8 +54,7 @@ func (w wire) remaining(reply []byte) (all []int64, err error) {
 	return all, err
 }
 
-// rlsWire is envoy.service.ratelimit.v3. Keys are values of the descriptor entry "user"; the hot key has a rule of its
-// own.
+// rlsWire is envoy.service.ratelimit.v3. Keys are values of the descriptor entry "user"; the hot key has its own rule.
 var rlsWire = wire{
 	method: "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
 	encode: func(keys []string) []byte {
@@ -94,7 +93,7 @@ var rlsWire = wire{
 
 const serviceDomain = "bench"
 
-// gubernatorWire is pb.gubernator.V1, where requests bring their limits along.
+// gubernatorWire is pb.gubernator.V1, where requests contain their limits.
 var gubernatorWire = wire{
 	method: "/pb.gubernator.V1/GetRateLimits",
 	encode: func(keys []string) (request []byte) {
@@ -123,7 +122,7 @@ var gubernatorWire = wire{
 					v.over = value == 1
 				case 3:
 					v.remaining = int64(value)
-				case 5: // errors come inside answers that look well
+				case 5: // errors are inside successful responses
 					return failf("%s", fault)
 				}
 				return nil
@@ -147,9 +146,9 @@ func appendNumber(b []byte, n protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, n, protowire.VarintType), v)
 }
 
-var errWire = errors.New("the answer is no message")
+var errWire = errors.New("the response is not a valid message")
 
-// eachField calls visit for each field of a message: with its number, or with its bytes.
+// eachField calls visit for each field of a message, with its number or with its bytes.
 func eachField(message []byte, visit func(n protowire.Number, value uint64, nested []byte) error) error {
 	for len(message) > 0 {
 		n, kind, size := protowire.ConsumeTag(message)
@@ -178,7 +177,7 @@ func eachField(message []byte, visit func(n protowire.Number, value uint64, nest
 	return nil
 }
 
-// rawCodec passes messages as they are.
+// rawCodec passes messages through unchanged.
 type rawCodec struct{}
 
 var _ encoding.CodecV2 = rawCodec{}
@@ -188,7 +187,7 @@ func (rawCodec) Name() string { return "proto" }
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.(*[]byte)
 	if !ok {
-		return nil, fmt.Errorf("a %T is not encoded", v)
+		return nil, fmt.Errorf("cannot encode a %T", v)
 	}
 	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
 }
@@ -196,7 +195,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {
-		return fmt.Errorf("a %T is not decoded", v)
+		return fmt.Errorf("cannot decode a %T", v)
 	}
 	*b = (*b)[:0]
 	for _, part := range data {

@@ -13,7 +13,7 @@ import (
 // write prints the report as text.
 func (r *report) write(out io.Writer) error {
 	w := bufio.NewWriter(out)
-	fmt.Fprintf(w, "%s on %s, %d cpus, %.0f s. Only ratios within one run mean anything; closer than 15 %% is equal.\n",
+	fmt.Fprintf(w, "%s on %s, %d cpus, %.0f s. Only ratios within one run are meaningful; differences below 15 %% are noise.\n",
 		r.Go, r.System, r.CPUs, r.Seconds)
 	for i := range r.Timings {
 		r.Timings[i].write(w)
@@ -36,6 +36,9 @@ func (r *report) write(out io.Writer) error {
 	if len(r.Lease) > 0 {
 		writeLeases(w, r.Lease)
 	}
+	if len(r.Stores) > 0 {
+		writeStores(w, r.Stores)
+	}
 	for i := range r.Services {
 		r.Services[i].write(w)
 	}
@@ -51,7 +54,7 @@ func (r *report) write(out io.Writer) error {
 	if len(r.Overload) > 0 {
 		writeOverload(w, r.Overload)
 	}
-	fmt.Fprint(w, "\nBars for Sluice, from the medians above\n\n")
+	fmt.Fprint(w, "\nTargets for Sluice, from the medians above\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, b := range r.Bars {
 		if b.Of == "" && b.Got == "" || b.Of != "" && !r.ran(b.Of) {
@@ -61,7 +64,7 @@ func (r *report) write(out io.Writer) error {
 	}
 	t.Flush()
 
-	fmt.Fprint(w, "\nContenders, and the clock each reads for a decision; all clocks are true ones, none is cached\n\n")
+	fmt.Fprint(w, "\nContenders, and the clock that each reads per decision\n\n")
 	for _, c := range r.Contenders {
 		fmt.Fprintf(t, "  %s\t%s\t%s\n", c.Name, c.Clock, c.About)
 	}
@@ -78,11 +81,11 @@ func (r *report) write(out io.Writer) error {
 	return w.Flush()
 }
 
-// ran tells whether a scenario was part of the run.
+// ran reports whether a scenario was part of the run.
 func (r *report) ran(scenario string) bool {
 	return scenario == overloaded && len(r.Overload) > 0 || scenario == httpServe && len(r.HTTP) > 0 || scenario == ruleMatch && len(r.Rules) > 0 ||
 		scenario == redisLoad && len(r.Redis) > 0 || scenario == redisMem && len(r.RedisMemory) > 0 ||
-		scenario == leased && len(r.Lease) > 0 ||
+		scenario == leased && len(r.Lease) > 0 || scenario == storeRun && len(r.Stores) > 0 ||
 		scenario == serviceRun && len(r.Services) > 0 || scenario == respRun && len(r.RESP) > 0 || scenario == gatewayRun && len(r.Gateway) > 0 || scenario == serviceMem && len(r.ServiceMemory) > 0 ||
 		slices.ContainsFunc(r.Timings, func(t timing) bool { return t.Scenario == scenario }) ||
 		slices.ContainsFunc(r.Memory, func(t memoryTable) bool { return t.Scenario == scenario })
@@ -107,7 +110,7 @@ func (t *timing) write(w io.Writer) {
 	}
 	tw.Flush()
 	if disturbed {
-		fmt.Fprint(w, "\n  ~ other processes took processor time in every repetition: ratios with it mean nothing, measure again\n")
+		fmt.Fprint(w, "\n  ~ other processes used CPU time in every repetition: its ratios are meaningless, measure again\n")
 	}
 }
 
@@ -138,7 +141,7 @@ func (t *memoryTable) write(w io.Writer) {
 func writeHTTP(w io.Writer, rows []httpRow) {
 	fmt.Fprintf(w, "\nHTTP: the handler alone, and a whole server over loopback (-only %s)\n\n", httpServe)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(tw, "contender\thandler ns\tallocs\tserver CPU a request\thandler over bare, of a bare request\t\n")
+	fmt.Fprint(tw, "contender\thandler ns\tallocs\tserver CPU/request\thandler − bare, of a bare request\t\n")
 	for _, r := range rows {
 		if r.Invalid != "" {
 			fmt.Fprintf(tw, "%s\tINVALID\t\t\t\t\n", r.Contender)
@@ -151,7 +154,7 @@ func writeHTTP(w io.Writer, rows []httpRow) {
 }
 
 func writeRules(w io.Writer, rows []ruleCost) {
-	fmt.Fprintf(w, "\nFinding the rules of a request, one cpu (-only %s)\n\n", ruleMatch)
+	fmt.Fprintf(w, "\nMatching the rules of a request, one cpu (-only %s)\n\n", ruleMatch)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(tw, "rules differ in\tns among %d\tns among %d\tratio\tallocs\t\n", fewRules, manyRules)
 	for _, r := range rows {

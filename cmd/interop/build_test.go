@@ -17,17 +17,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binaries are built when first asked for, into one folder.
+// binaries are built on first use, into one folder.
 var binaries struct {
-	mu   sync.Mutex // guards the following
+	mu   sync.Mutex // guards the fields below
 	dir  string
 	done map[string]error
 }
 
-// repository is the folder that Sluice is built in, by the workspace; others are built alone.
+// repository is the folder in which Sluice is built, with the workspace; others are built outside of it.
 const repository = "../.."
 
-// build runs go build once for each of the targets, in the folder from, and returns the folder of the binaries.
+// build runs go build once for each target, in the folder from, and returns the folder of the binaries.
 func build(t testing.TB, from, target string) string {
 	t.Helper()
 	b := &binaries
@@ -47,7 +47,7 @@ func build(t testing.TB, from, target string) string {
 		cmd.Dir = from
 		cmd.Env = append(os.Environ(), "GOWORK=off")
 		if from == repository {
-			cmd.Env = append(os.Environ(), "GOWORK=") // the go command finds it
+			cmd.Env = append(os.Environ(), "GOWORK=") // the go command finds the workspace
 		}
 		if out, fault := cmd.CombinedOutput(); fault != nil {
 			err = fmt.Errorf("go build %s: %w\n%s", target, fault, out)
@@ -66,7 +66,7 @@ func reference(t testing.TB, name string) string {
 	return filepath.Join(build(t, "reference", "tool"), name)
 }
 
-// caddy returns the path of Caddy, which takes minutes to build when it is built for the first time.
+// caddy returns the path of Caddy. The first build takes minutes.
 func caddy(t testing.TB) string {
 	t.Helper()
 	return filepath.Join(build(t, "caddy", "tool"), "caddy")
@@ -81,7 +81,7 @@ func sluice(t testing.TB) string {
 	return filepath.Join(build(t, repository, "./cmd/sluice"), "sluice")
 }
 
-// soak multiplies a count in the long runs.
+// soak multiplies a count in long runs.
 func soak(n int) int {
 	if os.Getenv("SLUICE_SOAK") != "" {
 		return 10 * n

@@ -12,7 +12,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// startServe starts `sluice serve` with the rules of examples/auth, and returns where it answers and how to end it.
+// startServe starts `sluice serve` with the rules of examples/auth, and returns its address and a function that stops
+// it.
 func startServe(t *testing.T) (address string, end func()) {
 	t.Helper()
 	rules, err := filepath.Abs("../../examples/auth/rules.yaml")
@@ -48,7 +49,7 @@ func startCaddy(t *testing.T, sluice string, edit func(caddyfile string) string)
 	return forwardauthtest.Proxy{Address: address}
 }
 
-// Clients of Caddy are limited, are told so, and cannot get around it.
+// TestCaddy checks that clients of Caddy are limited, get the rate limit headers, and cannot evade the limit.
 func TestCaddy(t *testing.T) {
 	address, end := startServe(t)
 	proxy := startCaddy(t, address, nil)
@@ -57,7 +58,7 @@ func TestCaddy(t *testing.T) {
 	proxy.CheckAway(t, false)
 }
 
-// The short form that the example mentions denies as well.
+// TestCaddyForwardAuth checks that the short form in the example denies as well.
 func TestCaddyForwardAuth(t *testing.T) {
 	address, _ := startServe(t)
 	proxy := startCaddy(t, address, func(s string) string {

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// spaces and seconds are what may differ in what the client prints: it puts spaces at random, and time passes.
+// spaces and seconds match the parts of the client's output that may differ: it prints random spaces, and time passes.
 var (
 	spaces  = regexp.MustCompile(`\s+`)
 	seconds = regexp.MustCompile(`seconds:\d+`)
 )
 
-// TestOfficialClient has the reference's own client talk to both services.
+// TestOfficialClient runs the reference's own client with both services.
 func TestOfficialClient(t *testing.T) {
 	s := scenario{rules: []string{"basic.yaml"}}
 	calls := [][]string{
@@ -44,7 +44,7 @@ func TestOfficialClient(t *testing.T) {
 			t.Errorf("client_cmd %s\nwant %s\ngot  %s", f[0], f[1], f[2])
 		}
 		if !refused {
-			t.Error("no call was refused")
+			t.Error("no call was over the limit")
 		}
 		return
 	}

@@ -24,7 +24,7 @@ type answer struct {
 	err error
 }
 
-// String is one line that is the same for the same answer: protojson's own spacing is random on purpose.
+// String returns a line that is the same for equal answers: protojson's own spacing is random on purpose.
 func (a answer) String() string {
 	if a.err != nil {
 		return fmt.Sprintf("%v: %s", status.Code(a.err), status.Convert(a.err).Message())
@@ -48,8 +48,8 @@ func text(m proto.Message) string {
 	return string(canonical)
 }
 
-// same tells whether two answers are equal, but for a second's difference in what is left of a window: the servers are
-// asked one after the other.
+// same reports whether two answers are equal, except for a difference of one second in the remaining time of a window,
+// because the servers are called one after the other.
 func same(a, b answer) bool {
 	if a.err != nil || b.err != nil {
 		return a.String() == b.String()
@@ -78,7 +78,7 @@ func near(a, b *durationpb.Duration) bool {
 	return (a.AsDuration() - b.AsDuration()).Abs() <= time.Second
 }
 
-// alignReset gives two reset headers that are a second apart the same value.
+// alignReset sets two reset headers that differ by one second to the same value.
 func alignReset(a, b *rls.RateLimitResponse) {
 	if len(a.ResponseHeadersToAdd) != 3 || len(b.ResponseHeadersToAdd) != 3 {
 		return
@@ -93,7 +93,7 @@ func alignReset(a, b *rls.RateLimitResponse) {
 	}
 }
 
-// tidyMetadata takes the random spacing out of the overrides, which are there as text.
+// tidyMetadata removes the random spacing of the overrides, which are text.
 func tidyMetadata(r *rls.RateLimitResponse) {
 	for _, d := range r.GetDynamicMetadata().GetFields()["descriptors"].GetListValue().GetValues() {
 		fields := d.GetStructValue().GetFields()
@@ -104,7 +104,7 @@ func tidyMetadata(r *rls.RateLimitResponse) {
 	}
 }
 
-// differ lists what two sets of counters do not agree on.
+// differ returns the differences between two sets of counters.
 func differ(reference, sluice map[string]uint64) (lines []string) {
 	names := map[string]bool{}
 	for name := range reference {
@@ -121,12 +121,12 @@ func differ(reference, sluice map[string]uint64) (lines []string) {
 	return lines
 }
 
-// sameHour tells whether no window of an hour or more has ended since.
+// sameHour reports whether no window of an hour or more has ended since.
 func sameHour(t testing.TB, since time.Time) bool {
 	t.Helper()
 	if time.Now().Unix()/3600 == since.Unix()/3600 {
 		return true
 	}
-	t.Log("an hour ended during the run, and counters began anew: once more")
+	t.Log("an hour ended during the run, which reset counters: repeating the run")
 	return false
 }

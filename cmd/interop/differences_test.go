@@ -11,34 +11,34 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// A difference is one that is meant. It turns the reference's response into exactly what Sluice has to answer, so that
-// it excuses nothing else.
+// A difference is an intended difference. It converts the reference's response into exactly the response that Sluice
+// must send, so that it excuses nothing else.
 type difference struct {
 	why   string
 	apply func(want *rls.RateLimitResponse, env settings)
 }
 
-// differences are all that responses may differ in. What the generator keeps out of requests beside them:
+// differences are all permitted differences of responses. In addition, the generator avoids these requests:
 //
-//   - descriptors that the reference counts together because their joined text is the same (generator.distinct);
-//   - overrides in a unit whose window began together with another unit's (overrideUnits);
-//   - overrides whose unit is UNKNOWN, which end the reference's process;
-//   - overrides where the local cache is on: there the reference refuses a high limit because a low one is spent;
-//   - wildcards within a value: the reference that can be built here knows them at the end only, its later versions
-//     anywhere.
+//   - descriptors that the reference counts together because their joined text is the same (generator.distinct)
+//   - overrides with a unit whose window started together with another unit's (overrideUnits)
+//   - overrides with the unit UNKNOWN, which crash the reference
+//   - overrides with the local cache, where the reference rejects a high limit because a low one is exhausted
+//   - wildcards inside a value: the version of the reference that can be built here supports them only at the end,
+//     later versions anywhere
 var differences = []difference{
 	{
-		why: "The reference that can be built here is of January 2026. Since then a quota rule that is over answers " +
-			"OVER_LIMIT and says when the window ends, and the request is refused when all its quota rules are over.",
+		why: "The reference that can be built here is of January 2026. Since then a quota rule over its limit returns " +
+			"OVER_LIMIT with the end of the window, and the request is over the limit if all its quota rules are.",
 		apply: laterQuota,
 	},
 	{
-		why:   "Later versions of the reference no longer tell about quotas in the metadata.",
+		why:   "Later versions of the reference no longer include quotas in the metadata.",
 		apply: laterMetadata,
 	},
 }
 
-// expected is what Sluice has to answer where the reference gave this answer.
+// expected returns the answer that Sluice must give if the reference gave this one.
 func expected(a answer, env settings) answer {
 	if a.err != nil {
 		return a
@@ -50,8 +50,8 @@ func expected(a answer, env settings) answer {
 	return answer{res: want}
 }
 
-// laterQuota tells quota rules by their names, which begin with "quota", or by the setting, and those that are over by
-// the end of the window, which only they do not say.
+// laterQuota identifies quota rules by their names, which start with "quota", or by the setting, and those over their
+// limit by the missing end of the window.
 func laterQuota(want *rls.RateLimitResponse, env settings) {
 	quotas, passed := 0, 0
 	overall := rls.RateLimitResponse_OK

@@ -13,16 +13,16 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// A scenario is one way to run both services.
+// A scenario is one configuration of both services.
 type scenario struct {
 	name   string
 	rules  []string // of testdata/rules
-	random int      // how many files of random rules besides
+	random int      // number of additional files with random rules
 	env    settings // for both
-	sluice settings // for Sluice alone
-	// without overrides; see differences.
+	sluice settings // for Sluice only
+	// plain excludes overrides; see differences.
 	plain bool
-	// keys says that both count under the same keys in Redis.
+	// keys is set if both count under the same keys in Redis.
 	keys bool
 }
 
@@ -57,8 +57,8 @@ var scenarios = []scenario{
 	},
 }
 
-// TestSameAnswers asks both services the same random questions. Every answer is equal, and so are all counters that
-// they report in the end.
+// TestSameAnswers sends the same random requests to both services. All answers must be equal, and so must all counters
+// that they report at the end.
 func TestSameAnswers(t *testing.T) {
 	for i := range scenarios {
 		s := &scenarios[i]
@@ -78,7 +78,7 @@ func TestSameAnswers(t *testing.T) {
 	}
 }
 
-// pair starts both services, each on a Redis of its own.
+// pair starts both services, each with its own Redis.
 func (s *scenario) pair(t *testing.T, rules map[string]string) (theirs, ours *server) {
 	t.Helper()
 	env := maps.Clone(s.sluice)
@@ -91,7 +91,7 @@ func (s *scenario) pair(t *testing.T, rules map[string]string) (theirs, ours *se
 	return theirs, ours
 }
 
-// allRules are the scenario's files, the random ones included.
+// allRules returns the scenario's files, including the random ones.
 func (s *scenario) allRules(t *testing.T, seed uint64) map[string]string {
 	t.Helper()
 	rules := readRules(t, s.rules...)
@@ -102,7 +102,7 @@ func (s *scenario) allRules(t *testing.T, seed uint64) map[string]string {
 	return rules
 }
 
-// maxFaults is how many differences a run shows before it gives up.
+// maxFaults is the number of differences after which a run stops.
 const maxFaults = 3
 
 func (s *scenario) run(t *testing.T, seed uint64) (faults []string) {
@@ -138,19 +138,19 @@ func (s *scenario) run(t *testing.T, seed uint64) (faults []string) {
 	return faults
 }
 
-// ask sends a request. An error is an answer, unless the server is gone.
+// ask sends a request. An error is an answer, unless the server has exited.
 func (s *server) ask(t testing.TB, req *rls.RateLimitRequest) answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	res, err := s.client.ShouldRateLimit(ctx, req)
 	if ctx.Err() != nil {
-		t.Fatalf("%s does not answer %s\n%s", s.name, text(req), s.log)
+		t.Fatalf("%s did not respond to %s\n%s", s.name, text(req), s.log)
 	}
 	return answer{res, err}
 }
 
-// A tally makes sure that a run was about something.
+// A tally checks that a run covered enough cases.
 type tally struct{ over, limited, errors int }
 
 func (c *tally) add(a answer) {
@@ -171,8 +171,8 @@ func (c *tally) add(a answer) {
 func (c *tally) check(t *testing.T, n int) {
 	t.Helper()
 	if c.limited < n/4 || c.over < n/20 || c.errors == 0 || c.errors > n/10 {
-		t.Errorf("of %d requests' descriptors %d were limited and %d had nothing left, and %d requests failed: "+
-			"the generator misses the rules", n, c.limited, c.over, c.errors)
+		t.Errorf("of the descriptors of %d requests %d were limited and %d over their limit, and %d requests failed: "+
+			"the generator does not match the rules", n, c.limited, c.over, c.errors)
 	}
 }
 
@@ -194,7 +194,8 @@ const (
 	timedRequests   = "ratelimit_server.ShouldRateLimit.response_time (timings)"
 )
 
-// settle looks for faults until there are none. Counters are reported at intervals, so that at first some are missing.
+// settle calls look until it returns no differences. Counters are reported at intervals, so that some are missing at
+// first.
 func settle(look func() []string) []string {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -205,7 +206,7 @@ func settle(look func() []string) []string {
 	}
 }
 
-// sameKeys compares what the two Redis servers hold.
+// sameKeys compares the contents of the two Redis servers.
 func sameKeys(t *testing.T, theirs, ours *server) (faults []string) {
 	t.Helper()
 	want, got := theirs.counters(t), ours.counters(t)
@@ -215,7 +216,7 @@ func sameKeys(t *testing.T, theirs, ours *server) (faults []string) {
 	return differ(want, got)
 }
 
-// counters are the keys and values of a server's Redis.
+// counters returns the keys and values of a server's Redis.
 func (s *server) counters(t *testing.T) map[string]uint64 {
 	t.Helper()
 	keys, err := s.redis.Do("KEYS", "*")
@@ -229,11 +230,11 @@ func (s *server) counters(t *testing.T) map[string]uint64 {
 		}
 		value, err := s.redis.Do("GET", key)
 		if err != nil {
-			t.Fatalf("%s holds %q: %v", s.name, key, err)
+			t.Fatalf("%s: key %q: %v", s.name, key, err)
 		}
 		var n uint64
 		if _, err := fmt.Sscan(value, &n); err != nil {
-			t.Fatalf("%s holds %q = %q", s.name, key, value)
+			t.Fatalf("%s: key %q has the value %q", s.name, key, value)
 		}
 		all[key] = n
 	}

@@ -1,10 +1,10 @@
-// Package interop runs Sluice beside other people's servers and clients.
+// Package interop tests Sluice with servers and clients of other projects.
 //
-// The reference is envoyproxy/ratelimit, built from its own module (see the folder reference) and run with the versions
-// of its dependencies that it asks for. The tests give it and `sluice ratelimit` the same files, the same environment and
-// the same requests, and fail on every difference that the table in differences_test.go does not name.
+// The reference is envoyproxy/ratelimit, built from its own module (see the folder reference) with its own versions of
+// dependencies. The tests give it and `sluice ratelimit` the same files, the same environment and the same requests,
+// and fail on every difference that the table in differences_test.go does not list.
 //
-// Caddy, likewise built from its own module (see the folder caddy), asks `sluice serve` as examples/caddy has it.
+// Caddy, also built from its own module (see the folder caddy), uses `sluice serve` as in examples/caddy.
 //
-// Run them with `make interop`. SLUICE_BINARY names a binary to test instead of building one.
+// Run the tests with `make interop`. SLUICE_BINARY names a binary to test instead of building one.
 package interop

@@ -15,16 +15,16 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// otherWords are Sluice's for faults of files where they are not the reference's, with the reason.
+// otherWords are Sluice's error messages for files where they differ from the reference's, with the reason.
 var otherWords = map[string]struct{ words, why string }{
-	"count-is-text.yaml":          {"error loading config file: ", "the rest is the YAML library's"},
-	"negative-count.yaml":         {"error loading config file: ", "the rest is the YAML library's"},
-	"not-yaml.yaml":               {"a quote is opened and not closed", "the YAML library's; these are clearer"},
-	"key-is-a-number.yaml":        {"the key 0.25 is not text", "these say what to write instead"},
-	"share-without-wildcard.yaml": {"share_threshold can only be used with wildcard values (containing '*'), but found key 'k_v'", "later versions of the reference take a * anywhere"},
+	"count-is-text.yaml":          {"error loading config file: ", "the rest is from the YAML library"},
+	"negative-count.yaml":         {"error loading config file: ", "the rest is from the YAML library"},
+	"not-yaml.yaml":               {"unclosed quote", "the reference prints the YAML library's message; this one is clearer"},
+	"key-is-a-number.yaml":        {"the key 0.25 is not text", "this one contains a remedy"},
+	"share-without-wildcard.yaml": {"share_threshold can only be used with wildcard values (containing '*'), but found key 'k_v'", "later versions of the reference accept a * anywhere"},
 }
 
-// badFiles are sets of files that both refuse, by name.
+// badFiles returns sets of files that both reject, by name.
 func badFiles(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	found, err := filepath.Glob("testdata/bad/*.yaml")
@@ -42,22 +42,22 @@ func badFiles(t *testing.T) map[string]map[string]string {
 	return sets
 }
 
-// fault is what the reference's checker has to say about a folder, without the file's name.
+// fault returns the error of the reference's checker about a folder, without the file's name.
 func fault(t *testing.T, dir string) string {
 	t.Helper()
 	out, err := exec.Command(reference(t, "config_check_cmd"), "-config_dir", dir).CombinedOutput()
 	if err == nil {
-		t.Fatalf("the reference takes it:\n%s", out)
+		t.Fatalf("the reference accepts it:\n%s", out)
 	}
 	_, rest, ok := strings.Cut(string(out), ".yaml: ")
 	if !ok {
-		t.Fatalf("the reference says no file's name:\n%s", out)
+		t.Fatalf("the reference's error contains no file name:\n%s", out)
 	}
 	line, _, _ := strings.Cut(rest, "\n")
 	return line
 }
 
-// TestSameFaults checks bad files: `sluice check` refuses them in the reference's words, to which it adds.
+// TestSameFaults checks invalid files: `sluice check` rejects them with the reference's message, to which it adds.
 func TestSameFaults(t *testing.T) {
 	for name, files := range badFiles(t) {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestSameFaults(t *testing.T) {
 				want = other.words
 			}
 			if name == "empty-domain.yaml" {
-				want = "has a domain at its top" // which of the two formats it is cannot be known
+				want = "has a domain at its top" // it is unknown which of the two formats it is
 			}
 			out, err := exec.Command(sluice(t), "check", dir).CombinedOutput()
 			if err == nil || !strings.Contains(string(out), want) {
@@ -77,7 +77,7 @@ func TestSameFaults(t *testing.T) {
 	}
 }
 
-// TestBadFilesServed starts services on bad files: both run, say what is wrong, and answer that they have no rules.
+// TestBadFilesServed starts services with invalid files: both run, log the error, and respond that they have no rules.
 func TestBadFilesServed(t *testing.T) {
 	redis := redistest.Start(t)
 	for name, files := range badFiles(t) {
@@ -103,7 +103,7 @@ func TestBadFilesServed(t *testing.T) {
 	}
 }
 
-// messages are the texts that a server logged in JSON, by line.
+// messages returns the messages that a server logged in JSON, by line.
 func (o *output) messages() (texts []string) {
 	for line := range strings.SplitSeq(o.String(), "\n") {
 		var fields map[string]any

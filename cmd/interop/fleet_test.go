@@ -16,8 +16,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// TestMixedFleet swaps services one at a time, as one does: for a while old and new share a Redis. Together they admit
-// the limit, no more and no less.
+// TestMixedFleet replaces services one at a time, so that for a while both share a Redis. Together they must admit
+// exactly the limit.
 func TestMixedFleet(t *testing.T) {
 	const limit, callers = 500, 16
 	rules := map[string]string{"fleet.yaml": "domain: fleet\ndescriptors:\n" +
@@ -49,17 +49,17 @@ func TestMixedFleet(t *testing.T) {
 			continue
 		}
 		if got := admitted.Load(); got != limit {
-			t.Errorf("of %d requests %d were admitted, want %d", total, got, limit)
+			t.Errorf("admitted %[2]d of %[1]d requests, want %[3]d", total, got, limit)
 		}
 		key := fmt.Sprintf("fleet_user_shared_%d", begun.Unix()/3600*3600)
 		if len(held) != 1 || held[key] != uint64(total) {
-			t.Errorf("Redis holds %v, want %s: %d alone", held, key, total)
+			t.Errorf("Redis contains %v, want only %s: %d", held, key, total)
 		}
 		return
 	}
 }
 
-// admits asks for one hit. It may be called from any goroutine.
+// admits sends one hit and reports whether it was admitted. It may be called from any goroutine.
 func (s *server) admits(t *testing.T, user string) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -73,8 +73,8 @@ func (s *server) admits(t *testing.T, user string) bool {
 	return res.OverallCode == rls.RateLimitResponse_OK
 }
 
-// TestMixedFleetMemcached swaps services on two Memcached. The reference counts after it has answered, so that each request
-// waits for the count of the one before.
+// TestMixedFleetMemcached replaces services on two Memcached servers. The reference counts after its response, so that
+// each request waits for the count of the previous one.
 func TestMixedFleetMemcached(t *testing.T) {
 	const limit, total = 6, 10
 	rules := map[string]string{"fleet.yaml": "domain: fleet\ndescriptors:\n" +
@@ -105,15 +105,15 @@ func TestMixedFleetMemcached(t *testing.T) {
 		}
 		for user, n := range admitted {
 			if n != limit {
-				t.Errorf("of %d requests of %s %d were admitted, want %d", total, user, n, limit)
+				t.Errorf("admitted %[3]d of %[1]d requests of %[2]s, want %[4]d", total, user, n, limit)
 			}
 		}
 		return
 	}
 }
 
-// TestSameAnswersWithoutMemcached asks both services while Memcached is down, with counts in it that neither can read. A limit of
-// 0 and hits that are more than the limit are over the limit; all else passes.
+// TestSameAnswersWithoutMemcached calls both services while Memcached is down, with counts in it that neither can read.
+// A limit of 0 and hits above the limit are over the limit; all other requests are allowed.
 func TestSameAnswersWithoutMemcached(t *testing.T) {
 	rules := map[string]string{"fleet.yaml": "domain: fleet\ndescriptors:\n" +
 		"  - {key: user, rate_limit: {unit: year, requests_per_unit: 40}}\n" +
@@ -138,7 +138,7 @@ func TestSameAnswersWithoutMemcached(t *testing.T) {
 					told = append(told, fmt.Sprintf("%v, %v, %d left", res.OverallCode, res.Statuses[0].Code, res.Statuses[0].LimitRemaining))
 				}
 				if told[0] != told[1] {
-					t.Errorf("%s keys: %d hits of %s: the reference answers %s, Sluice %s", keys, hits, key, told[0], told[1])
+					t.Errorf("%s keys: %d hits of %s: the reference returns %s, Sluice %s", keys, hits, key, told[0], told[1])
 				}
 			}
 		}

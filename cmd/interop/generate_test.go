@@ -15,20 +15,20 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// A node is a rule as far as requests are aimed at it.
+// A node is a rule, as far as the generator uses it.
 type node struct {
 	Key, Value  string
 	Descriptors []node
 }
 
-// A generator makes random requests near the rules of some files: what matches, what just does not, and what was sent
-// before.
+// A generator generates random requests near the rules of some files: requests that match, that almost match, and that
+// were sent before.
 type generator struct {
 	*rand.Rand
 	domains   map[string][]node
 	names     []string // of the domains
 	overrides []kinds.RateLimitUnit
-	seen      map[string]string // by the reference's way to join entries, the entries
+	seen      map[string]string // entries by the text to which the reference joins them
 }
 
 func newGenerator(t testing.TB, seed uint64, rules map[string]string) *generator {
@@ -49,7 +49,7 @@ func newGenerator(t testing.TB, seed uint64, rules map[string]string) *generator
 	return g
 }
 
-// chance is true in one of n cases.
+// chance reports whether a random event of probability 1/n occurs.
 func (g *generator) chance(n int) bool { return g.IntN(n) == 0 }
 
 func pick[T any](g *rand.Rand, from ...T) T { return from[g.IntN(len(from))] }
@@ -81,8 +81,8 @@ func (g *generator) request() *rls.RateLimitRequest {
 	return r
 }
 
-// distinct tells whether no other descriptor was sent that the reference would count under the same key: it joins what
-// may hold the joint. Sluice keeps such descriptors apart.
+// distinct reports whether no other descriptor was sent that the reference would count under the same key, because it
+// joins texts that may contain the separator. Sluice counts such descriptors separately.
 func (g *generator) distinct(domain string, d *entries.RateLimitDescriptor) bool {
 	joined, exact := domain, domain
 	for _, e := range d.Entries {
@@ -119,7 +119,7 @@ func (g *generator) descriptor(domain string) *entries.RateLimitDescriptor {
 	return d
 }
 
-// entry goes for a rule of the level most of the time, and returns the level below it.
+// entry mostly selects a rule of the level, and returns the level below it.
 func (g *generator) entry(level []node) (*entries.RateLimitDescriptor_Entry, []node) {
 	e := &entries.RateLimitDescriptor_Entry{
 		Key:   pick(g.Rand, "path", "file", "k1", "k2", "", "other"),
@@ -142,9 +142,9 @@ func (g *generator) value() string {
 	return pick(g.Rand, "", "a", "b", "abc", "gold", "/login", "10.1.2.3", "v:1|2", "é", "files/a", "/LOGIN")
 }
 
-// overrideUnits are the units whose current window begins when no other unit's does. The reference's keys hold the
-// beginning of the window and not its length, so that, say, in a day's first hour one descriptor's hour and day share a
-// counter.
+// overrideUnits returns the units whose current window started when no other unit's did. The reference's keys contain
+// the start of the window and not its length, so that, for example, in the first hour of a day one descriptor's hour
+// and day share a counter.
 func overrideUnits(now time.Time) (units []kinds.RateLimitUnit) {
 	starts := map[kinds.RateLimitUnit]int64{}
 	for unit, length := range unitSeconds {
@@ -165,8 +165,8 @@ func overrideUnits(now time.Time) (units []kinds.RateLimitUnit) {
 	return units
 }
 
-// unitSeconds are the lengths of the windows in these tests: none ends within a run, as a run that sees an hour end is
-// repeated.
+// unitSeconds are the lengths of the windows in these tests. None ends during a run, because a run during which an hour
+// ends is repeated.
 var unitSeconds = map[kinds.RateLimitUnit]int64{
 	kinds.RateLimitUnit_HOUR:                                  3600,
 	kinds.RateLimitUnit_DAY:                                   86400,
@@ -175,7 +175,7 @@ var unitSeconds = map[kinds.RateLimitUnit]int64{
 	kinds.RateLimitUnit_YEAR:                                  365 * 86400,
 }
 
-// randomRules makes a file of random rules for a domain.
+// randomRules returns a file of random rules for a domain.
 func randomRules(seed uint64, domain string) string {
 	r := rand.New(rand.NewPCG(seed, 11))
 	var b strings.Builder
@@ -184,7 +184,7 @@ func randomRules(seed uint64, domain string) string {
 	return b.String()
 }
 
-// writeLevel writes the rules of one level, in YAML's flow style to be spared indentation.
+// writeLevel writes the rules of one level, with limits in YAML's flow style to avoid indentation.
 func writeLevel(b *strings.Builder, r *rand.Rand, depth int) {
 	used := map[string]bool{}
 	indent := strings.Repeat("  ", 2*depth+1)

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// A reply is what a server answers over HTTP.
+// A reply is a server's HTTP response.
 type reply struct {
 	status int
 	kind   string // Content-Type
@@ -34,7 +34,7 @@ func (s *server) post(t testing.TB, path, body string) reply {
 	return reply{res.StatusCode, res.Header.Get("Content-Type"), string(text)}
 }
 
-// same compares the bodies as responses if they are, and as text otherwise.
+// same reports whether the bodies are equal, as responses if they are valid, otherwise as text.
 func (r reply) same(o reply) bool {
 	if r.status != o.status || r.kind != o.kind {
 		return false
@@ -46,7 +46,7 @@ func (r reply) same(o reply) bool {
 	return same(answer{res: &a}, answer{res: &b})
 }
 
-// TestSameJSON asks over HTTP what TestSameAnswers asks over gRPC.
+// TestSameJSON sends the requests of TestSameAnswers over HTTP instead of gRPC.
 func TestSameJSON(t *testing.T) {
 	s := scenario{rules: everything, env: settings{"LIMIT_RESPONSE_HEADERS_ENABLED": "true"}}
 	for attempt := 0; ; attempt++ {
@@ -72,14 +72,14 @@ func TestSameJSON(t *testing.T) {
 		}
 		for _, status := range []int{http.StatusOK, http.StatusTooManyRequests, http.StatusBadRequest} {
 			if statuses[status] == 0 {
-				t.Errorf("no request was answered %d", status)
+				t.Errorf("no response had status %d", status)
 			}
 		}
 		return
 	}
 }
 
-// TestSameJSONFaults sends what is no request.
+// TestSameJSONFaults sends invalid requests.
 func TestSameJSONFaults(t *testing.T) {
 	s := scenario{rules: everything}
 	theirs, ours := s.pair(t, s.allRules(t, 1))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestSameMetrics compares what Prometheus would scrape: dashboards made for the reference go on working.
+// TestSameMetrics compares the Prometheus metrics, so that dashboards made for the reference continue to work.
 func TestSameMetrics(t *testing.T) {
 	s := scenario{rules: everything, env: settings{"USE_STATSD": "false", "USE_PROMETHEUS": "true"}}
 	for attempt := 0; ; attempt++ {
@@ -35,7 +35,7 @@ func TestSameMetrics(t *testing.T) {
 	}
 }
 
-// named are the metrics of the service itself. How long answers took is compared by their number alone.
+// named matches the metrics of the service itself. Durations are compared by their count only.
 var named = regexp.MustCompile(`^(ratelimit_service_[a-z_]+)(\{[^}]*\})? ([0-9.e+]+)$`)
 
 // scrape returns a server's metrics by name and labels.
@@ -56,7 +56,7 @@ func (s *server) scrape(t testing.TB) map[string]uint64 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A counter that never counted is the same as none.
+		// A counter of 0 is equal to a missing one.
 		if n := uint64(value); n > 0 {
 			all[fmt.Sprint(m[1], m[2])] += n
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// A plainAnswer is what node/client.js prints.
+// A plainAnswer is the output of node/client.js.
 type plainAnswer struct {
 	Error    string        `json:"error"`
 	Overall  string        `json:"overall"`
@@ -33,8 +33,8 @@ type plainStatus struct {
 	Reset     int64  `json:"reset"`
 }
 
-// TestIndependentClient has grpc-js, with the .proto files that it brings along, ask what the Go client asks of another
-// domain with the same rules. Both get the same answers, so it is not Go talking to itself.
+// TestIndependentClient sends the same requests with grpc-js, which has its own .proto files, and with the Go client,
+// to two domains with the same rules. Both must get the same responses, so that Go is not only tested against itself.
 func TestIndependentClient(t *testing.T) {
 	installNode(t)
 	basic := readRules(t, "basic.yaml")["basic.yaml"]
@@ -51,7 +51,7 @@ func TestIndependentClient(t *testing.T) {
 		for range soak(200) {
 			req := g.request()
 			for _, d := range req.Descriptors {
-				d.HitsAddend = nil // the other client's .proto files are older than the field
+				d.HitsAddend = nil // the .proto files of the other client are older than the field
 			}
 			want = append(want, plain(s.ask(t, req)))
 			if req = proto.CloneOf(req); req.Domain == "basic" {
@@ -64,7 +64,7 @@ func TestIndependentClient(t *testing.T) {
 			continue
 		}
 		if len(got) != len(want) {
-			t.Fatalf("%d answers to %d requests", len(got), len(want))
+			t.Fatalf("%d responses to %d requests", len(got), len(want))
 		}
 		for i := 0; i < len(want) && !t.Failed(); i++ {
 			forgiveTime(&want[i], &got[i])
@@ -76,14 +76,14 @@ func TestIndependentClient(t *testing.T) {
 	}
 }
 
-// installNode makes sure of node's packages. Without node the test is skipped, but not in CI.
+// installNode installs node's packages. Without npm the test is skipped, or fails in CI.
 func installNode(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("npm"); err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("there is no npm; on Debian: apt-get install nodejs npm")
+			t.Fatal("npm is not installed; on Debian: apt-get install nodejs npm")
 		}
-		t.Skip("there is no npm; on Debian: apt-get install nodejs npm")
+		t.Skip("npm is not installed; on Debian: apt-get install nodejs npm")
 	}
 	cmd := exec.Command("npm", "ci")
 	cmd.Dir = "node"
@@ -111,7 +111,7 @@ func (s *server) askNode(t *testing.T, requests *bytes.Buffer) (answers []plainA
 	return answers
 }
 
-// plain is an answer in the other client's form.
+// plain converts an answer to the other client's form.
 func plain(a answer) (p plainAnswer) {
 	if a.err != nil {
 		p.Error = fmt.Sprintf("%d %s", status.Code(a.err), status.Convert(a.err).Message())
@@ -137,8 +137,8 @@ func plainLimit(l *rls.RateLimitResponse_RateLimit) string {
 	return fmt.Sprintf("%d %s %s", l.RequestsPerUnit, l.Unit, l.Name)
 }
 
-// forgiveTime evens out what time has passed between the two clients: both must name an end of the window, and
-// node's, which asked later, may not be the later one.
+// forgiveTime removes the time that passed between the two clients: both must report an end of the window, and node's,
+// which was requested later, must not be farther away.
 func forgiveTime(early, late *plainAnswer) {
 	if len(early.Statuses) != len(late.Statuses) {
 		return

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestSameRulesShown compares /rlconfig, where operators look up what is loaded. The reference's order is random.
+// TestSameRulesShown compares /rlconfig, which shows operators the loaded rules. The reference's order is random.
 func TestSameRulesShown(t *testing.T) {
 	s := scenario{rules: append([]string{"quota.yaml"}, everything...), random: 3}
 	theirs, ours := s.pair(t, s.allRules(t, 9))

@@ -29,7 +29,7 @@ import (
 // settings are environment variables.
 type settings map[string]string
 
-// A server is a running rate limit service: the reference, or Sluice in its place.
+// A server is a running rate limit service: the reference, or Sluice as its drop-in replacement.
 type server struct {
 	name   string
 	redis  *redistest.Server
@@ -42,16 +42,16 @@ type server struct {
 	log    *output
 }
 
-// patience is how long anything may take before a test gives up. Nothing is asserted about time.
+// patience is the timeout of everything. The tests assert nothing about time.
 const patience = 30 * time.Second
 
-// startReference starts the reference on a Redis, with the files that rules holds by name.
+// startReference starts the reference with a Redis and the files in rules, by name.
 func startReference(t testing.TB, redis *redistest.Server, rules map[string]string, env settings) *server {
 	t.Helper()
 	return start(t, "reference", exec.Command(reference(t, "service_cmd")), redis, rules, env)
 }
 
-// startSluice starts `sluice ratelimit` likewise.
+// startSluice starts `sluice ratelimit` in the same way.
 func startSluice(t testing.TB, redis *redistest.Server, rules map[string]string, env settings) *server {
 	t.Helper()
 	return start(t, "sluice", exec.Command(sluice(t), "ratelimit"), redis, rules, env)
@@ -81,14 +81,14 @@ func start(t testing.TB, name string, cmd *exec.Cmd, redis *redistest.Server, ru
 	return s
 }
 
-// launch starts a process, which is killed when the test ends, or with the test binary however that ends.
+// launch starts a process, which is killed at the end of the test, or when the test binary ends in any way.
 func launch(t testing.TB, cmd *exec.Cmd) {
 	t.Helper()
 	cmd.SysProcAttr = dieWithParent()
 	started, ended := make(chan error), make(chan bool)
 	go func() {
 		defer close(ended)
-		// The kernel ties the process to the thread that started it, which must therefore not end before.
+		// The kernel ties the process to the thread that started it, so that thread must not end before.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -106,7 +106,7 @@ func launch(t testing.TB, cmd *exec.Cmd) {
 	})
 }
 
-// connect waits until the server answers on both of its ports.
+// connect waits until the server responds on both of its ports.
 func (s *server) connect(t testing.TB) {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:"+s.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -122,10 +122,10 @@ func (s *server) connect(t testing.TB) {
 		conn.ResetConnectBackoff()
 		res, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{Service: "ratelimit"})
 		if err != nil {
-			return fmt.Errorf("%s does not answer: %w\n%s", s.name, err, s.log)
+			return fmt.Errorf("%s does not respond: %w\n%s", s.name, err, s.log)
 		}
 		if res.Status != health.HealthCheckResponse_SERVING {
-			return fmt.Errorf("%s says %v\n%s", s.name, res.Status, s.log)
+			return fmt.Errorf("%s: health status %v\n%s", s.name, res.Status, s.log)
 		}
 		return nil
 	})
@@ -136,13 +136,13 @@ func (s *server) connect(t testing.TB) {
 		}
 		res.Body.Close()
 		if res.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: /healthcheck answers %s", s.name, res.Status)
+			return fmt.Errorf("%s: /healthcheck returned %s", s.name, res.Status)
 		}
 		return nil
 	})
 }
 
-// await tries until there is no error, or the test's patience ends.
+// await calls try until it returns nil, or patience has passed.
 func await(t testing.TB, try func() error) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -160,7 +160,7 @@ func await(t testing.TB, try func() error) {
 	}
 }
 
-// writeRules makes a folder that RUNTIME_ROOT may name.
+// writeRules creates a folder for RUNTIME_ROOT.
 func writeRules(t testing.TB, rules map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -190,7 +190,7 @@ func readRules(t testing.TB, names ...string) map[string]string {
 	return rules
 }
 
-// freePorts returns ports that are this test's until it ends.
+// freePorts returns ports that are reserved for this test until it ends.
 func freePorts(t testing.TB, n int) (ports []string) {
 	t.Helper()
 	for range n {
@@ -200,9 +200,9 @@ func freePorts(t testing.TB, n int) (ports []string) {
 	return ports
 }
 
-// output is what a process says; reading it while the process runs is safe.
+// output is the output of a process; it may be read while the process runs.
 type output struct {
-	mu   sync.Mutex // guards the following
+	mu   sync.Mutex // guards the fields below
 	text bytes.Buffer
 }
 
@@ -212,7 +212,7 @@ func (o *output) Write(b []byte) (int, error) {
 	return o.text.Write(b)
 }
 
-// String is the output's last lines.
+// String returns the last lines of the output.
 func (o *output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -220,5 +220,5 @@ func (o *output) String() string {
 	return strings.Join(lines[max(0, len(lines)-40):], "\n")
 }
 
-// sorted is a map's keys in order.
+// sorted returns a map's keys in order.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

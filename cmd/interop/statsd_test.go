@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// statsd is a server that adds up the counters which a service sends, as a real one does.
+// statsd is a server that adds up the counters that a service sends, like a real one.
 type statsd struct {
 	port string
 
-	mu       sync.Mutex // guards the following
+	mu       sync.Mutex // guards the fields below
 	counters map[string]uint64
 }
 
@@ -26,7 +26,7 @@ func listenStatsd(t testing.TB) *statsd {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	s := &statsd{port: port, counters: map[string]uint64{}}
 	var done sync.WaitGroup
-	t.Cleanup(done.Wait) // the service, whose end closes its connections, is killed before
+	t.Cleanup(done.Wait) // the service is killed before, which closes its connections
 	done.Go(func() {
 		for {
 			conn, err := l.Accept()
@@ -40,7 +40,7 @@ func listenStatsd(t testing.TB) *statsd {
 	return s
 }
 
-// read adds what arrives until the connection ends. Timers are counted.
+// read adds received counters until the connection ends. Timers are counted.
 func (s *statsd) read(conn net.Conn) {
 	defer conn.Close()
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
@@ -61,7 +61,7 @@ func (s *statsd) read(conn net.Conn) {
 	}
 }
 
-// snapshot returns the service's own counters: what the Go runtime and the rule loader report is not compared.
+// snapshot returns the service's own counters, without those of the Go runtime and the rule loader.
 func (s *statsd) snapshot() map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

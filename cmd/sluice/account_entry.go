@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/fileerrors"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// save completes the entry, adds it to its file and prints it. The key is that of an API key, or empty.
+// save completes the entry, adds it to its file and prints it. The key is empty for a user with a password.
 func (a *account) save(c *cobra.Command, key, hash string) error {
 	if err := a.complete(hash); err != nil {
 		return err
@@ -27,7 +27,7 @@ func (a *account) save(c *cobra.Command, key, hash string) error {
 	return a.print(c, key)
 }
 
-// add puts the entry into the file, if there is to be one.
+// add appends the entry to the file, if a file was given.
 func (a *account) add(ctx context.Context) error {
 	if a.file == "" {
 		return nil
@@ -35,9 +35,10 @@ func (a *account) add(ctx context.Context) error {
 	return editAccounts(ctx, a.file, func(data []byte) ([]byte, error) { return authn.Append(a.file, data, a.users, &a.entry) })
 }
 
-// editAccounts changes a file of accounts. One that does not exist is empty, and is made if it is to have content.
+// editAccounts rewrites a key file or user file with the result of change, which gets the content of the file. A file that does
+// not exist is created; change then gets no data.
 func editAccounts(ctx context.Context, file string, change func([]byte) ([]byte, error)) error {
-	unlock, err := plainfile.LockDirectory(ctx, file) // because another command may change it at the same time
+	unlock, err := plainfile.LockDirectory(ctx, file) // because another command may change the file at the same time
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
@@ -48,8 +49,8 @@ func editAccounts(ctx context.Context, file string, change func([]byte) ([]byte,
 		return err
 	}
 	if data, err = change(data); err != nil {
-		if found, _ := faults.Split(err); len(found) > 0 {
-			return fmt.Errorf("%s is left as it is: %w", file, err)
+		if found, _ := fileerrors.Split(err); len(found) > 0 {
+			return fmt.Errorf("%s is not changed, because it has errors: %w", file, err)
 		}
 		return fmt.Errorf("%s: %w", file, err)
 	}
@@ -59,11 +60,11 @@ func editAccounts(ctx context.Context, file string, change func([]byte) ([]byte,
 	return plainfile.Replace(file, data)
 }
 
-// newAccount is what is printed of an entry. Its fields are for programs to rely on.
+// newAccount is the JSON output of a new entry. Programs rely on its fields.
 type newAccount struct {
-	Key   string      `json:"key,omitempty"` // shown only now
+	Key   string      `json:"key,omitempty"` // printed once and not stored
 	Entry authn.Entry `json:"entry"`
-	File  string      `json:"file,omitempty"` // that it is in now
+	File  string      `json:"file,omitempty"` // the file the entry was added to
 }
 
 func (a *account) print(c *cobra.Command, key string) error {
@@ -73,16 +74,16 @@ func (a *account) print(c *cobra.Command, key string) error {
 	}
 	if key != "" {
 		fmt.Fprintf(w, "%s\n\n", key)
-		fmt.Fprintln(w, "This is the key. It is shown only now, and only its hash is kept.")
+		fmt.Fprintln(w, "This is the API key. It is not shown again: only its hash is stored.")
 	}
 	if a.file != "" {
-		_, err := fmt.Fprintf(w, "Its entry is in %s.\n", a.file)
+		_, err := fmt.Fprintf(w, "The entry with the hash was added to %s.\n", a.file)
 		return err
 	}
-	of := "authentication.api_keys.files"
+	setting := "authentication.api_keys.files"
 	if a.users {
-		of = "authentication.basic.files"
+		setting = "authentication.basic.files"
 	}
-	_, err := fmt.Fprintf(w, "Its entry, for a file that %s names:\n\n%s", of, a.entry.YAML("  "))
+	_, err := fmt.Fprintf(w, "Add this entry to a file that %s lists:\n\n%s", setting, a.entry.YAML("  "))
 	return err
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-const apikeyListLong = "List the API keys of a file: id, user, plan, state and day of expiry. Hashes are not shown."
+const apikeyListLong = "List the API keys in a key file: id, user, plan, state, expiry date and attributes. Hashes are not shown."
 
 func apikeyListCommand() *cobra.Command {
 	var file string
 	var out term.Output
-	c := withoutArguments("list --file FILE", "List the API keys of a file",
+	c := withoutArguments("list --file FILE", "List the API keys in a key file",
 		apikeyListLong, "  sluice apikey list --file keys.yaml", func(c *cobra.Command) error {
 			if file == "" {
-				return errors.New("say which file: write --file keys.yaml")
+				return errors.New("a key file is required: write --file keys.yaml")
 			}
 			data, err := plainfile.Read(file, strictyaml.MaxBytes)
 			if err != nil {
@@ -42,7 +42,7 @@ func apikeyListCommand() *cobra.Command {
 }
 
 func keyFileFlag(c *cobra.Command, file *string) {
-	c.Flags().StringVarP(file, "file", "f", "", "file of API keys")
+	c.Flags().StringVarP(file, "file", "f", "", "key file (YAML)")
 	_ = c.MarkFlagFilename("file", "yaml", "yml")
 }
 
@@ -68,8 +68,8 @@ func keyRows(all []authn.KeyInfo) [][]string {
 	return rows
 }
 
-const apikeyRevokeLong = `Remove an API key from a file of keys. Running services read the file again within a second and then reject the key
-with 401. Name the key by its id, the beginning of its id, or by a user who has one key.`
+const apikeyRevokeLong = `Remove an API key from a key file. Running services reload the file within a second and then reject the key with 401.
+Select the key by its id, by a prefix of its id, or by a user with a single key.`
 
 const apikeyRevokeExample = `  sluice apikey revoke k-9f86d081 --file keys.yaml
   sluice apikey revoke ada --file keys.yaml`
@@ -77,12 +77,12 @@ const apikeyRevokeExample = `  sluice apikey revoke k-9f86d081 --file keys.yaml
 func apikeyRevokeCommand() *cobra.Command {
 	var file string
 	var out term.Output
-	c := newCommand("revoke ID --file FILE", "Remove an API key from a file",
+	c := newCommand("revoke ID --file FILE", "Remove an API key from a key file",
 		apikeyRevokeLong, apikeyRevokeExample, func(c *cobra.Command, args []string) error {
 			var revoked authn.KeyInfo
 			err := editAccounts(c.Context(), file, func(data []byte) (_ []byte, err error) {
 				if len(data) == 0 {
-					return nil, errors.New("the file does not exist, or is empty")
+					return nil, errors.New("the file does not exist or is empty")
 				}
 				data, revoked, err = authn.Revoke(file, data, args[0])
 				return data, err
@@ -91,14 +91,14 @@ func apikeyRevokeCommand() *cobra.Command {
 				return err
 			}
 			return writeResult(c, &out, revoked, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "revoked %s of %s: services that read %s reject it within a second\n",
+				_, err := fmt.Fprintf(w, "revoked %s of user %s: services that use %s reject it within a second\n",
 					term.Printable(revoked.ID), term.Printable(revoked.User), file)
 				return err
 			}, false)
 		})
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 || args[0] == "" || file == "" {
-			return errors.New("say which key and which file: write sluice apikey revoke ID --file keys.yaml; sluice apikey list shows ids")
+			return errors.New("one key and a key file are required: write sluice apikey revoke ID --file keys.yaml; sluice apikey list shows the ids")
 		}
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// A key that is revoked is rejected by the running gateway, and the other keys are not. Lists show no secret.
+// The running gateway rejects a revoked key and accepts the other keys. Lists contain no secrets.
 func TestAPIKeyRevoke(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys.yaml")
 	made := map[string]newAccount{}
@@ -48,9 +48,9 @@ func TestAPIKeyRevoke(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"apikey revoke eve -f " + file: "sluice apikey list shows their ids",
-		"apikey revoke k- -f " + file:  `"k-" means 2 keys: write which: k-`,
+		"apikey revoke k- -f " + file:  `"k-" matches 2 keys: write one of k-`,
 		"apikey revoke ada":            "write sluice apikey revoke ID --file keys.yaml",
-		"apikey revoke ada -f nosuch":  "nosuch: the file does not exist, or is empty",
+		"apikey revoke ada -f nosuch":  "nosuch: the file does not exist or is empty",
 		"apikey list":                  "write --file keys.yaml",
 		"apikey list -f nosuch":        "nosuch",
 	} {
@@ -58,7 +58,7 @@ func TestAPIKeyRevoke(t *testing.T) {
 			t.Errorf("sluice %s: exit %d, %s%s", args, code, out, err)
 		}
 	}
-	if code, out, err := sluiceRun(t, "apikey", "revoke", made["ada"].Entry.ID[:5], "-f", file); code != term.ExitFine || !strings.Contains(out, "revoked "+made["ada"].Entry.ID+" of ada") {
+	if code, out, err := sluiceRun(t, "apikey", "revoke", made["ada"].Entry.ID[:5], "-f", file); code != term.ExitFine || !strings.Contains(out, "revoked "+made["ada"].Entry.ID+" of user ada") {
 		t.Fatalf("exit %d, %s%s", code, out, err)
 	}
 	p.await(t, "API keys changed")

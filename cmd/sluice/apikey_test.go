@@ -15,7 +15,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// typed runs a command with something on standard input.
+// typed runs a command with the given standard input.
 func typed(t *testing.T, in string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -28,7 +28,7 @@ func typed(t *testing.T, in string, args ...string) (code int, stdout, stderr st
 	return term.ExitFine, out.String(), err.String()
 }
 
-// A key that was made opens the door, and is nowhere but on the screen.
+// The gateway accepts a new key, and the key occurs only in the output of the command.
 func TestAPIKeyNew(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys.yaml")
 	var keys []string
@@ -52,7 +52,7 @@ func TestAPIKeyNew(t *testing.T) {
 			t.Errorf("%s: %v, %v", user, id, err)
 		}
 		if strings.Contains(read(t, file), keys[i]) {
-			t.Error("the file has the key itself")
+			t.Error("the file contains the key itself")
 		}
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
@@ -61,7 +61,7 @@ func TestAPIKeyNew(t *testing.T) {
 	if code, out, _ := sluiceRun(t, "check", file); code != term.ExitFine {
 		t.Errorf("check: exit %d\n%s", code, out)
 	}
-	// Who may read a file stays so, and a file that cannot be written to costs nothing.
+	// The mode of a file is kept. If the file cannot be written, no key is printed.
 	if err := os.Chmod(file, 0o640); err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +124,6 @@ func TestPassword(t *testing.T) {
 		}
 	}
 	if code, out, stderr := typed(t, "canary\n", "password", "--user", "ada"); code != term.ExitWrong || strings.Contains(out+stderr, "canary") {
-		t.Errorf("a short one: exit %d, %s%s", code, out, stderr)
+		t.Errorf("a short key: exit %d, %s%s", code, out, stderr)
 	}
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// Twenty times as many callers as it takes to keep a service busy are all answered, and each key gets what it may have: no
-// more, no less.
+// 20 times as many clients as are needed to saturate a service all get responses, and each key is allowed exactly its limit.
 func TestBenchCrowd(t *testing.T) {
 	const limit, keys, callers, requests = 7, 50, 20 * 16, 1600
 	p, port := startRESP(t, "", fmt.Sprintf("rules: {paths: [%q]}",
@@ -21,14 +20,14 @@ func TestBenchCrowd(t *testing.T) {
 		"redis": {"redis://127.0.0.1:" + port, "--keys", fmt.Sprint(keys), "--burst", fmt.Sprint(limit - 1), "--count", "1", "--period", "1000000"},
 	} {
 		args = append([]string{"bench"}, args...)
-		args = append(args, "-o", "json", "--timeout", "1m", "--callers", fmt.Sprint(callers), "-n", fmt.Sprint(requests))
+		args = append(args, "-o", "json", "--timeout", "1m", "--concurrency", fmt.Sprint(callers), "-n", fmt.Sprint(requests))
 		code, out, stderr := sluiceRun(t, args...)
 		var r bench.Report
 		if err := json.Unmarshal([]byte(out), &r); err != nil || code != term.ExitFine {
 			t.Fatalf("%s: exit %d, %v: %s%s", name, code, err, out, stderr)
 		}
 		if r.Requests != requests || r.Errors != 0 || r.Allowed != limit*keys || r.Denied != requests-limit*keys {
-			t.Errorf("%s: %d requests, %d allowed, %d denied, %d errors, %v", name, r.Requests, r.Allowed, r.Denied, r.Errors, r.Reasons)
+			t.Errorf("%s: %d requests, %d allowed, %d denied, %d errors, %v", name, r.Requests, r.Allowed, r.Denied, r.Errors, r.NoResponse)
 		}
 	}
 }

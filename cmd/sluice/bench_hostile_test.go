@@ -19,15 +19,15 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// harmless wants an output that no terminal takes for commands, and that is not large.
+// harmless fails the test if the output is large or contains control characters.
 func harmless(t *testing.T, name, text string) {
 	t.Helper()
 	if len(text) > 64<<10 {
-		t.Errorf("%s: %d bytes are printed", name, len(text))
+		t.Errorf("%s: the output has %d bytes", name, len(text))
 	}
 	for _, r := range text {
 		if !unicode.IsPrint(r) && r != '\n' {
-			t.Fatalf("%s: %q is printed in %.500q", name, r, text)
+			t.Fatalf("%s: control character %q in the output %.500q", name, r, text)
 		}
 	}
 }
@@ -44,7 +44,7 @@ func serveListener(t *testing.T, serve func(net.Listener)) string {
 	return l.Addr().String()
 }
 
-// sluice bench reports what a hostile server does as failures, within its timeouts, and prints nothing that a terminal obeys.
+// sluice bench reports the misbehaviour of a hostile server as errors, within its timeouts, and prints no control characters.
 func TestBenchHostile(t *testing.T) {
 	t.Parallel()
 	replies := append([]string{"-ERR \x1b[2J\x1b]0;owned\x07\r\n", "+\x1b[31m\r\n", "*5\r\n:0\r\n:9\r\n:9\r\n:-1\r\n:-1\r\n"}, attacks.RedisReplies...)
@@ -84,9 +84,9 @@ func TestBenchHostile(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			var stdout, stderr bytes.Buffer
-			code := run(ctx, append([]string{"bench", "--callers", "8", "--timeout", "300ms"}, args...), &stdout, &stderr)
+			code := run(ctx, append([]string{"bench", "--concurrency", "8", "--timeout", "300ms"}, args...), &stdout, &stderr)
 			if ctx.Err() != nil {
-				t.Error("it does not end")
+				t.Error("the command does not exit")
 			}
 			if code != term.ExitFine && code != term.ExitFindings && code != term.ExitWrong {
 				t.Errorf("exit %d", code)
@@ -94,13 +94,13 @@ func TestBenchHostile(t *testing.T) {
 			harmless(t, "standard output", stdout.String())
 			harmless(t, "standard error", stderr.String())
 			if code == term.ExitFine && !strings.Contains(stdout.String(), "rrors") {
-				t.Errorf("no errors are reported:\n%s", &stdout)
+				t.Errorf("no errors in the report:\n%s", &stdout)
 			}
 		})
 	}
 }
 
-// sluice simulate passes over what is no log, and prints nothing of it that a terminal obeys.
+// sluice simulate skips lines that are not log lines, and prints no control characters.
 func TestSimulateHostile(t *testing.T) {
 	t.Parallel()
 	const good = `192.0.2.1 - - [02/Jan/2026:15:04:05 +0000] "GET / HTTP/1.1" 200 5` + "\n"
@@ -117,9 +117,9 @@ func TestSimulateHostile(t *testing.T) {
 	for name, text := range map[string]string{
 		"slips":         noise.String(),
 		"escapes":       "192.0.2.1 - \x1b]0;owned\x07 [02/Jan/2026:15:04:05 +0000] \"GET /\x1b[2J HTTP/1.1\" 200 5\n\x1b[2J\x1b[31mfault\n" + good,
-		"JSON escapes":  `{"time":"2026-01-02T15:04:05Z","method":"GET","path":"/\u001b[2J","client":"\u001b]0;x\u0007","status":200}` + "\n\x9b31m\n" + good,
+		"JSON escapes":  `{"time":"2026-01-02T15:04:05Z","method":"GET","path":"/\u001b[2J","client_ip":"\u001b]0;x\u0007","status":200}` + "\n\x9b31m\n" + good,
 		"JSON depth":    strings.Repeat(`{"a":`, 10_000) + "\n" + good,
-		"huge numbers":  `{"time":"2026-01-02T15:04:05Z","status":99999999999999999999,"duration":1e999}` + "\n" + good,
+		"huge numbers":  `{"time":"2026-01-02T15:04:05Z","status":99999999999999999999,"duration_seconds":1e999}` + "\n" + good,
 		"a long line":   strings.Repeat("x", 1<<20) + "\n" + good,
 		"no line ends":  strings.Repeat("\x00", 1<<20),
 		"times":         strings.ReplaceAll(good, "2026", "9999") + strings.ReplaceAll(good, "02/Jan", "99/Jan") + strings.ReplaceAll(good, "2026", "0001") + good,

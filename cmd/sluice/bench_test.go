@@ -19,25 +19,25 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// The service's demo rules allow five requests for each address, and no more, over any number of callers.
+// The service's demo rule allows exactly five requests for each address, with any number of clients.
 func TestBenchServe(t *testing.T) {
 	p := startServe(t, "logging: {level: info}\n")
 	page := filepath.Join(t.TempDir(), "report.html")
 	const keys = 20
 	args := []string{
 		"bench", "rls://" + p.grpc, "--domain", "demo", "--descriptor", fmt.Sprintf("remote_address=10.0.0.{1..%d}", keys),
-		"--requests", "2000", "--callers", "16",
+		"--requests", "2000", "--concurrency", "16",
 	}
 	code, out, stderr := sluiceRun(t, append(args, "-o", "json", "--html", page, "--threshold", "errors<1", "--threshold", "denied>0")...)
 	var r bench.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != term.ExitFine {
 		t.Fatalf("exit %d, %v: %s%s", code, err, out, stderr)
 	}
-	// A minute may end in between.
+	// The window may end during the test.
 	if r.Requests != 2000 || r.Errors != 0 || r.Allowed+r.Denied != 2000 || r.Allowed != 5*keys && r.Allowed != 10*keys {
 		t.Errorf("%+v", r)
 	}
-	if r.Loop != "closed" || r.Keys != keys || r.Callers != 16 || r.Connections != 4 || len(r.Thresholds) != 2 || r.Latency["p99"] <= 0 {
+	if r.Loop != "closed" || r.Keys != keys || r.Concurrency != 16 || r.Connections != 4 || len(r.Thresholds) != 2 || r.Latency["p99"] <= 0 {
 		t.Errorf("%+v", r)
 	}
 	if text := read(t, page); !strings.Contains(text, "<svg") || !strings.Contains(text, p.grpc) {
@@ -80,7 +80,7 @@ func TestBenchHTTP(t *testing.T) {
 		{[]string{"/v1/check", "--domain", "demo", "--descriptor", "a={1..9},b=c", "--descriptor", "d=e", "--cost", "2"}, `"200": 60`, &checks},
 		{[]string{"/me/{1..3}", "-X", "PUT", "-H", "X-User: u{key}", "--keys", "7", "--body", "{key}"}, `"429": 60`, &others},
 	} {
-		args := append([]string{"bench", server.URL + test.args[0], "-o", "json", "-n", "60", "--callers", "3"}, test.args[1:]...)
+		args := append([]string{"bench", server.URL + test.args[0], "-o", "json", "-n", "60", "--concurrency", "3"}, test.args[1:]...)
 		code, out, stderr := sluiceRun(t, args...)
 		if code != term.ExitFine || !strings.Contains(out, test.want) || test.seen.Load() != 60 {
 			t.Errorf("%q: exit %d, the server saw %d:\n%s%s", args, code, test.seen.Load(), out, stderr)
@@ -88,7 +88,7 @@ func TestBenchHTTP(t *testing.T) {
 	}
 }
 
-// ctrl-C ends a load at once, with what was found so far.
+// ctrl-C stops a load test at once, and the results so far are printed.
 func TestBenchInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
@@ -106,7 +106,7 @@ func TestBenchInterrupted(t *testing.T) {
 	}
 }
 
-// Wrong use is told before anything is asked.
+// Wrong usage is reported before any request is sent.
 func TestBenchWrongUse(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
@@ -115,30 +115,30 @@ func TestBenchWrongUse(t *testing.T) {
 	noCA := filepath.Join(t.TempDir(), "ca.pem")
 	write(t, noCA, "nothing")
 	for _, test := range []struct{ args, want string }{
-		{"", "say what to ask"},
-		{rls + " a=1 a=2 --descriptor a=0", "put quotes around them"},
+		{"", "one URL is required"},
+		{rls + " a=1 a=2 --descriptor a=0", "add quotes: --descriptor"},
 		{"127.0.0.1:8081", "write rls://HOST:PORT"},
 		{"ftp://127.0.0.1", "write rls://HOST:PORT"},
 		{"http://192.0.2.7/", "add --allow-remote"},
 		{"rls://192.0.2.7:8081 --domain d --descriptor a=b", "add --allow-remote"},
 		{"redis://192.0.2.7:6380", "add --allow-remote"},
-		{"http://:80/", "it has no host"},
-		{"http://127.0.0.{1..2}/", "one server is asked"},
+		{"http://:80/", "the URL has no host"},
+		{"http://127.0.0.{1..2}/", "must be a single server"},
 		{"rls://127.0.0.1 --domain d --descriptor a=b", "write the port too"},
 		{"redis://:secret@127.0.0.1:6380", "--password-file"},
-		{"redis://127.0.0.1:6380/0", "write the address alone"},
+		{"redis://127.0.0.1:6380/0", "the URL has more than an address: write redis://127.0.0.1:6380"},
 		{rls, "--domain demo --descriptor"},
 		{rls + " --domain d --descriptor a", "write key=value"},
-		{rls + " --domain d --descriptor a=b --ca x", "is without TLS"},
-		{"rlss://127.0.0.1:1 --domain d --descriptor a=b --ca " + noCA, "must be PEM"},
+		{rls + " --domain d --descriptor a=b --tls-ca x", "does not use TLS"},
+		{"rlss://127.0.0.1:1 --domain d --descriptor a=b --tls-ca " + noCA, "must be a PEM file"},
 		{rls + " --domain d --descriptor a=b", "is the server running"},
-		{local + " --threshold p99", "write something like p99<5ms"},
-		{local + " --keys 5", "write {key} where"},
-		{local + " --pipeline 2", "use more --callers"},
-		{local + " --callers 0", "from 1 to 10000"},
-		{local + " --callers 20000", "from 1 to 10000"},
+		{local + " --threshold p99", "write a condition such as p99<5ms"},
+		{local + " --keys 5", "--keys needs {key} in"},
+		{local + " --pipeline 2", "increase --concurrency"},
+		{local + " --concurrency 0", "from 1 to 10000"},
+		{local + " --concurrency 20000", "from 1 to 10000"},
 		{local + " --duration 0s", "such as 10s"},
-		{local + " --rate -1", "requests a second"},
+		{local + " --rate -1", "requests per second"},
 		{local + " --distribution normal", "uniform or zipf"},
 		{local + " --descriptor a=b", "--domain and --descriptor"},
 		{local + " -H x", "write 'Name: value'"},
@@ -158,12 +158,12 @@ func TestBenchWrongUse(t *testing.T) {
 	}
 }
 
-// The commands that the help and the documents show are right: nothing is wrong with them but that no server is there.
+// The commands in the help and in the documents are valid: they fail only because no server is running.
 func TestBenchCommandsAsShown(t *testing.T) {
 	address := tcptest.FreeAddress(t)
 	shown := regexp.MustCompile(`(?m)^(?:\$ |    |  )?sluice (bench .*)$`)
 	local := regexp.MustCompile(`127\.0\.0\.1:\d+`)
-	for source, want := range map[string]int{"../../docs/load-testing.md": 5, "../../README.md": 1, "": 5} {
+	for source, want := range map[string]int{"../../docs/load-testing.md": 5, "": 5} {
 		text := benchExample
 		if source != "" {
 			text = read(t, source)

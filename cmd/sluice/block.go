@@ -14,34 +14,34 @@ import (
 
 func blockCommand() *cobra.Command {
 	var length time.Duration
-	c := bucketCommand("block", "Deny somebody for a while",
-		"Deny everything that counts in these limits for a while, whatever is left of them. All instances that share a store\n"+
-			"obey within a second; with counts in memory it is this instance alone. The service's log says who did it.\n\n"+
-			"With --request all limits are blocked that the request would be counted in, and one that counts everybody together\n"+
-			"denies everybody then: name the rule instead.",
+	c := bucketCommand("block", "Deny all requests of a key for a while",
+		"Deny all requests of a key for a while, even if quota remains. The block applies in all instances that share the\n"+
+			"store within a second; with the in-memory store, in this instance only. The service logs the operation and its operator.\n\n"+
+			"With --request, all limits are blocked that the request would be charged to. If one of them has no key, all clients\n"+
+			"are denied: select the rule and the key instead.",
 		"  sluice block posts-per-user user=ada --for 10m\n"+
 			"  sluice unblock posts-per-user user=ada",
 		func(c *cobra.Command, f *selectFlags, s *adminmsg.Selector) error {
 			switch {
 			case !c.Flags().Changed("for"):
-				return fmt.Errorf("say for how long: --for 10m")
+				return fmt.Errorf("a duration is required: write --for 10m")
 			case length <= 0:
-				return fmt.Errorf("--for %s: write a time such as 10m; to lift a block: sluice unblock", length)
+				return fmt.Errorf("--for %s: write a duration above zero, such as 10m; sluice unblock lifts a block", length)
 			}
-			body := adminmsg.Block{Selector: *s, For: length.String()}
+			body := adminmsg.Block{Selector: *s, Duration: length.String()}
 			return call(c, &f.live, http.MethodPost, "/v1/block", body, admincli.WriteBlocked)
 		})
-	term.AddDuration(c, &length, "for", "", 0, "how long, such as 10m or 1d")
+	term.AddDuration(c, &length, "for", "", 0, "duration of the block, such as 10m or 1d")
 	term.CompleteFlag(c, "for", "1m", "10m", "1h", "1d")
 	return c
 }
 
 func unblockCommand() *cobra.Command {
-	return bucketCommand("unblock", "Lift a block",
-		"Lift what sluice block did. What was spent before stays spent: sluice reset forgets that too.",
+	return bucketCommand("unblock", "Lift the block of a key",
+		"Lift a block set by sluice block. Usage is kept; sluice reset resets usage too.",
 		"  sluice unblock posts-per-user user=ada",
 		func(c *cobra.Command, f *selectFlags, s *adminmsg.Selector) error {
-			body := adminmsg.Block{Selector: *s, For: "0s"}
+			body := adminmsg.Block{Selector: *s, Duration: "0s"}
 			return call(c, &f.live, http.MethodPost, "/v1/block", body, admincli.WriteUnblocked)
 		})
 }

@@ -14,23 +14,23 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// selectFlags name what a command is about: a rule and whom it counts for, a descriptor, or a request.
+// selectFlags select buckets: by rule and key, by descriptor, or by request.
 type selectFlags struct {
 	live    remoteFlags
 	request requestFlags
-	line    string // of the request
+	line    string // METHOD and PATH of --request
 	domain  string
 }
 
 const (
 	selectUse  = " RULE [NAME=VALUE]... | --domain DOMAIN KEY=VALUE... | --request 'METHOD PATH'"
-	selectHelp = "Say which by a rule and what it counts by, by a descriptor of an Envoy domain, or by a request, which then\n" +
-		"means all that it would be counted in."
+	selectHelp = "Select limits by a rule and its key, by a descriptor of an Envoy domain, or with --request all limits that the\n" +
+		"request would be charged to."
 )
 
 func (f *selectFlags) flags(c *cobra.Command) {
-	c.Flags().StringVar(&f.domain, "domain", "", "the arguments are a descriptor of this Envoy domain")
-	c.Flags().StringVar(&f.line, "request", "", "what this request counts in, 'POST /posts'; with -H and the like")
+	c.Flags().StringVar(&f.domain, "domain", "", "Envoy domain; the arguments are the entries of a descriptor")
+	c.Flags().StringVar(&f.line, "request", "", "request such as 'POST /posts' whose limits to select; add its headers with -H")
 	f.request.flags(c)
 	f.live.adminFlags(c)
 	term.CompleteFlag(c, "request")
@@ -38,13 +38,13 @@ func (f *selectFlags) flags(c *cobra.Command) {
 	c.ValidArgsFunction = f.complete
 }
 
-// selector reads what was named.
+// selector returns the selected buckets for the admin API.
 func (f *selectFlags) selector(c *cobra.Command, args []string) (*adminmsg.Selector, error) {
 	switch {
 	case f.line != "" && f.domain != "":
-		return nil, fmt.Errorf("--request and --domain are two ways to say the same: use one")
+		return nil, fmt.Errorf("--request and --domain exclude each other: use one")
 	case f.line != "" && len(args) > 0:
-		return nil, fmt.Errorf("--request says it all: leave out %s", strings.Join(args, " "))
+		return nil, fmt.Errorf("--request takes no arguments: remove %s", strings.Join(args, " "))
 	case f.line != "":
 		r, err := f.request.Request(f.line)
 		if err != nil {
@@ -54,7 +54,7 @@ func (f *selectFlags) selector(c *cobra.Command, args []string) (*adminmsg.Selec
 	case f.request.Given():
 		return nil, fmt.Errorf("-H, --cookie, --claim, --attr and --ip describe a request: add --request 'POST /posts'")
 	case len(args) == 0:
-		return nil, fmt.Errorf("say which: sluice %[1]s posts-per-user user=ada, or sluice %[1]s --request 'POST /posts' -H 'X-User: ada'", c.Name())
+		return nil, fmt.Errorf("a rule is required: write sluice %[1]s posts-per-user user=ada, or sluice %[1]s --request 'POST /posts' -H 'X-User: ada'", c.Name())
 	case f.domain != "":
 		d, err := admincli.Pairs("--domain "+f.domain, args)
 		if err != nil {
@@ -62,12 +62,13 @@ func (f *selectFlags) selector(c *cobra.Command, args []string) (*adminmsg.Selec
 		}
 		return &adminmsg.Selector{Domain: f.domain, Descriptor: admincli.Entries(d)}, nil
 	}
-	key, err := admincli.KeyPairs("what "+args[0]+" counts by,", args[1:])
+	key, err := admincli.KeyPairs("the key of "+args[0], args[1:])
 	return &adminmsg.Selector{Rule: args[0], Key: admincli.Entries(key)}, err
 }
 
-// misplaced adds what was probably meant to the error that there is no such rule. Only the service knows which names are those
-// of rules: a rule of an Envoy domain has a = in its name, and may have anything else.
+// misplaced adds a suggestion to the error for an unknown rule: the name may be a request, or the first part of a key. The check
+// needs the service's response, because only the service knows the names of rules, and those of Envoy domains may contain = and
+// any other character.
 func misplaced(c *cobra.Command, name string, err error) error {
 	var p *adminclient.ProblemError
 	if !errors.As(err, &p) || p.Status != http.StatusNotFound || strings.Contains(p.Detail, "did you mean") {
@@ -75,14 +76,14 @@ func misplaced(c *cobra.Command, name string, err error) error {
 	}
 	switch {
 	case strings.Contains(name, " /"):
-		return fmt.Errorf("%w\nif %q is a request: sluice %s --request %s", err, name, c.Name(), term.ShellQuoted(name))
+		return fmt.Errorf("%w\nif %q is a request, write sluice %s --request %s", err, name, c.Name(), term.ShellQuoted(name))
 	case strings.Contains(name, "="):
-		return fmt.Errorf("%w\nthe rule's name comes first: sluice %s posts-per-user %s", err, c.Name(), term.ShellQuoted(name))
+		return fmt.Errorf("%w\nthe name of the rule comes first: sluice %s posts-per-user %s", err, c.Name(), term.ShellQuoted(name))
 	}
 	return err
 }
 
-// complete has shells complete a rule's name, and then what the rule counts by.
+// complete returns completions for the rule's name, then for the parts of its key.
 func (f *selectFlags) complete(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if f.domain != "" || f.line != "" {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -102,7 +103,7 @@ func (f *selectFlags) complete(c *cobra.Command, args []string, _ string) ([]str
 	return parts, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// bucketCommand is a command about buckets of a running service.
+// bucketCommand returns a command about buckets of a running service.
 func bucketCommand(use, short, long, example string, run func(c *cobra.Command, f *selectFlags, s *adminmsg.Selector) error) *cobra.Command {
 	var f selectFlags
 	c := newCommand(use+selectUse, short, long+"\n\n"+selectHelp, example, func(c *cobra.Command, args []string) error {

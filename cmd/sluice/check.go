@@ -12,17 +12,19 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-const checkLong = `Read rule files, and configurations of sluice serve with the rules they name, as a server would, and report
-all that is wrong with them, with the place and the line; then what is legal and probably not meant, and the files and
-directories of a configuration that serve could not use on this machine.
-Every limit is also spent in a store of its own until it denies. Without arguments the rules of the current directory are checked.
+const checkLong = `Check rule files, and configuration files of sluice serve with the rule files they name. Files are read as the service
+reads them. Without arguments, the rule files of the current directory are checked.
 
-It ends with 0 if there is nothing to report, 1 if there is, 2 if a file of the arguments cannot be read. One that a
-configuration names is reported with the rest.`
+The report lists errors with file, line and column, and warnings: settings that are valid but probably unintended, and
+files and directories of a configuration that sluice serve could not use on this host. A self-test charges requests to
+every limit, in a temporary in-memory store, until the limit denies one.
+
+Exit codes: 0 if there is nothing to report, 1 if there are errors or warnings, 2 if a file named as an argument cannot be
+read. Unreadable files that a configuration names are reported as errors.`
 
 const checkExample = `  sluice check
   sluice check rules/ -o json
-  sluice check --warnings=ok rules/posts.yaml   # warnings are printed and do not count`
+  sluice check --warnings=show rules/posts.yaml   # print warnings, but exit with 0`
 
 func checkCommand() *cobra.Command {
 	var (
@@ -30,7 +32,7 @@ func checkCommand() *cobra.Command {
 		flags    ruleFlags
 		warnings string
 	)
-	c := newCommand("check [FILE|DIRECTORY]...", "Check rule files and configurations, and show what is in them",
+	c := newCommand("check [FILE|DIRECTORY]...", "Check rule files and configuration files for errors",
 		checkLong, checkExample, func(c *cobra.Command, paths []string) error {
 			if err := checkWarnings(warnings); err != nil {
 				return err
@@ -42,7 +44,7 @@ func checkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return writeResult(c, &out, report, report.Write, report.Fails(warnings == "fail"))
+			return writeResult(c, &out, report, report.Write, report.Fails(warnings == "error"))
 		})
 	c.ValidArgsFunction = term.CompleteRules
 	out.AddFlag(c)
@@ -52,14 +54,14 @@ func checkCommand() *cobra.Command {
 }
 
 func addWarningsFlag(c *cobra.Command, warnings *string) {
-	c.Flags().StringVar(warnings, "warnings", "fail", "what warnings do: fail, ok (printed only) or off")
-	term.CompleteFlag(c, "warnings", "fail", "ok", "off")
+	c.Flags().StringVar(warnings, "warnings", "error", "handling of warnings: error (exit code 1), show (print only) or off")
+	term.CompleteFlag(c, "warnings", "error", "show", "off")
 }
 
-// checkWarnings checks the value of the flag.
+// checkWarnings validates the value of --warnings.
 func checkWarnings(warnings string) error {
-	if warnings != "fail" && warnings != "ok" && warnings != "off" {
-		return fmt.Errorf("--warnings=%s: write fail, ok or off", warnings)
+	if warnings != "error" && warnings != "show" && warnings != "off" {
+		return fmt.Errorf("--warnings=%s: write error, show or off", warnings)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// Rules that keep requests are warned of where nothing does.
+// Rules with on_limit: queue get a warning if the configuration has no gateway or no queue.
 func TestCheckQueues(t *testing.T) {
 	const gateway = "listeners: {gateway: {address: '127.0.0.1:8000'}}\n" +
 		"gateway: {upstreams: {api: {servers: ['http://127.0.0.1:9000']}}, routes: [{upstream: api}]}\n"
@@ -25,7 +25,7 @@ func TestCheckQueues(t *testing.T) {
 		write(t, filepath.Join(dir, "sluice.yaml"), test.cfg+"rules: {paths: [rules.yaml]}\n")
 		var out strings.Builder
 		code := run(t.Context(), []string{"check", filepath.Join(dir, "sluice.yaml")}, &out, &out)
-		if code != test.code || strings.Contains(out.String(), "on_limit: queue keeps nothing") != (code == 1) {
+		if code != test.code || strings.Contains(out.String(), "on_limit: queue needs listeners.gateway.address") != (code == 1) {
 			t.Errorf("%s: exit %d, printed\n%s", name, code, &out)
 		}
 		if code := run(t.Context(), []string{"check", filepath.Join(dir, "rules.yaml")}, &out, &out); code != 0 {
@@ -34,16 +34,16 @@ func TestCheckQueues(t *testing.T) {
 	}
 }
 
-// What check says of files that are easily got wrong is true and says what to do.
+// Errors about common mistakes are correct and say what to do.
 func TestCheckAdvice(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"empty":    {"", ":1:1: error: the file is empty: write rules: and a list of rules below it, or rules: [] if there are to be none; in a configuration write settings, or {} for the defaults"},
+		"empty":    {"", ":1:1: error: the file is empty: write rules: and a list of rules below it, or rules: [] for no rules; in a configuration file write settings, or {} for the defaults"},
 		"comments": {"# listeners:\n", ":1:1: error: the file is empty: "},
-		"rules":    {"rules:\n", ":1:7: error: rules: is empty: write a list of rules, each after a - and a space, or rules: [] if there are to be none"},
-		"path":     {"rules: [{name: a, per: path, limit: 5/s, overrides: {'/a;b': 10/s}}]\n", "rule a: overrides: the path is ambiguous or malformed: it has a semicolon"},
+		"rules":    {"rules:\n", ":1:7: error: rules: is empty: write a list of rules, one \"- name: …\" each, or rules: [] for no rules"},
+		"path":     {"rules: [{name: a, per: path, limit: 5/s, overrides: {'/a;b': 10/s}}]\n", "rule a: overrides: the path is ambiguous or malformed: contains a semicolon"},
 		"network": {
 			"rules: [{name: a, per: ip, limit: 5/s, overrides: {10.0.0.0/8: 10/s}}]\n",
-			"rule a: overrides: 10.0.0.0/8 is not what the rules count by, which is single clients, such as 10.0.0.0/32: write a client's address; for a network write a rule with match: {ip: 10.0.0.0/8}",
+			"rule a: overrides: 10.0.0.0/8 is not the prefix of one client, such as 10.0.0.0/32: write a client's address; for a network write a rule with match: {ip: 10.0.0.0/8}",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,8 +56,8 @@ func TestCheckAdvice(t *testing.T) {
 	}
 }
 
-// Errors are counted in the files that have them, whatever other files were read, and a file that a configuration names and that is
-// missing is one of them. A file of the command line that cannot be read ends the command with 2.
+// The summary counts only files with errors, including missing files that a configuration names. A file named as an argument that
+// cannot be read makes the exit code 2.
 func TestCheckCountsFilesWithErrors(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -89,6 +89,6 @@ func TestCheckCountsFilesWithErrors(t *testing.T) {
 		}
 	}
 	if code, out, _ := sluiceRun(t, "check", in("nosuch.yaml")); code != term.ExitWrong || out != "" {
-		t.Errorf("a file that is not there: exit %d, %s", code, out)
+		t.Errorf("a missing file: exit %d, %s", code, out)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// sluiceRun runs a command and returns what it printed.
+// sluiceRun runs a command and returns its exit code and output.
 func sluiceRun(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -28,10 +28,10 @@ func sluiceRun(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), err.String()
 }
 
-// hangs is long enough for what does not hang, on a busy machine too.
+// hangs is the time after which a test treats an operation as hanging. It is long enough for busy machines.
 const hangs = 30 * time.Second
 
-// Every command can be learned from its help: it says what it does and shows an example.
+// The help of every command has a description and an example.
 func TestEveryHelpHasAnExample(t *testing.T) {
 	var walk func(c *cobra.Command, path []string)
 	walk = func(c *cobra.Command, path []string) {
@@ -54,7 +54,7 @@ func TestEveryHelpHasAnExample(t *testing.T) {
 	walk(rootCommand(io.Discard, io.Discard), nil)
 }
 
-// Whatever is asked for as JSON is one JSON value and nothing else.
+// With -o json every command prints exactly one JSON value.
 func TestJSONIsJSON(t *testing.T) {
 	t.Chdir("testdata")
 	for _, args := range [][]string{
@@ -82,7 +82,7 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("completion %s: exit %d, %d bytes", shell, code, len(out))
 		}
 	}
-	const files, nothing = ":8", ":4" // directives: by these extensions, and no files
+	const files, nothing = ":8", ":4" // directives: files with these extensions, and no files
 	for _, test := range []struct {
 		args []string
 		want string
@@ -95,7 +95,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"explain", ""}, nothing},
 		{[]string{"schema", ""}, "rules\nenvoy\ntest\nservice\n" + nothing},
 		{[]string{"check", "-o", ""}, "text\njson\n" + nothing},
-		{[]string{"check", "--warnings", ""}, "fail\nok\noff\n" + nothing},
+		{[]string{"check", "--warnings", ""}, "error\nshow\noff\n" + nothing},
 	} {
 		_, out, _ := sluiceRun(t, append([]string{cobra.ShellCompNoDescRequestCmd}, test.args...)...)
 		if got := strings.TrimSpace(out); got != test.want {
@@ -104,7 +104,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// explain looks at a snapshot and leaves it as it is.
+// explain reads a snapshot and does not change it.
 func TestExplainSnapshot(t *testing.T) {
 	dir := t.TempDir()
 	rules, snapshot := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "state")
@@ -142,7 +142,7 @@ func TestExplainSnapshot(t *testing.T) {
 		_, out, stderr := sluiceRun(t, "explain", "--rules", rules, "/rewards", "-H", "X-Device: d1", "--snapshot", snapshot)
 		for _, want := range []string{
 			"denied: rewards has 0 of 5 left, retry after 6d23h",
-			"0 of 5 left, all of it again after 6d23h",
+			"0 of 5 left, fully reset in 6d23h",
 		} {
 			if !strings.Contains(out, want) {
 				t.Errorf("no %q in\n%s%s", want, out, stderr)
@@ -159,7 +159,7 @@ func TestExplainSnapshot(t *testing.T) {
 	}
 }
 
-// No secret that rules or requests hold is printed by any command.
+// No command prints secrets of rules or requests.
 func TestSecretsAreMasked(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "rules.yaml"), `
@@ -174,14 +174,14 @@ rules:
 tests:
   - name: fails
     requests:
-      - send: GET /
+      - request: GET /
         headers: {X-Token: swordfish, Authorization: Bearer-swordfish, X-Api-Key: swordfish}
         cookies: {session: swordfish}
         expect: deny
 `)
 	for _, args := range [][]string{
-		{"check", dir, "--warnings=ok"},
-		{"check", dir, "--warnings=ok", "-o", "json"},
+		{"check", dir, "--warnings=show"},
+		{"check", dir, "--warnings=show", "-o", "json"},
 		{"test", dir},
 		{"test", dir, "-o", "json"},
 		{"limits", dir},
@@ -214,7 +214,7 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// What rules say is text on the page, whatever it looks like, and the page needs nothing from elsewhere.
+// The limits page escapes all text from rules, and loads no other resources.
 func TestLimitsPageIsSafe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, file, `
@@ -227,15 +227,15 @@ rules:
 	_, page, stderr := sluiceRun(t, "limits", "--html", "--title", "<script>", file)
 	for _, bad := range []string{"<script", "<img", "<b>", "http://", "src=\"", "href"} {
 		if strings.Contains(page, bad) {
-			t.Errorf("the page has %s in it:\n%s%s", bad, page, stderr)
+			t.Errorf("the page contains %s:\n%s%s", bad, page, stderr)
 		}
 	}
 	_, page, stderr = sluiceRun(t, "limits", "--markdown", file)
 	for line := range strings.Lines(page) {
-		code := strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "An answer to `")
+		code := strings.HasPrefix(line, "    ")
 		text := strings.NewReplacer(`\]`, "", `\#`, "").Replace(line)
 		if !code && (strings.ContainsAny(text, "<[") && !strings.Contains(text, `\[`) || strings.Count(text, "# ") > 1) {
-			t.Errorf("this is not only text: %s%s", line, stderr)
+			t.Errorf("unescaped markup: %s%s", line, stderr)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/demo"
 )
 
-// startDemo runs the demo as a program of the name sluice that is not on the PATH, as go run does, and returns what it
-// printed, where it keeps its files, and how to end it.
+// startDemo runs the demo as a program named sluice that is not on the PATH, like go run does. It returns the printed guide, the
+// directory for temporary files, and a function that stops the demo.
 func startDemo(t *testing.T) (guide, files string, end func()) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "a place", "sluice")
@@ -44,7 +44,7 @@ func startDemo(t *testing.T) (guide, files string, end func()) {
 	end = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		if err := cmd.Wait(); err != nil || faults.Len() > 0 {
-			t.Errorf("the demo ended with %v\n%s", err, &faults)
+			t.Errorf("the demo exited with %v\n%s", err, &faults)
 		}
 	})
 	t.Cleanup(end)
@@ -60,7 +60,8 @@ func startDemo(t *testing.T) (guide, files string, end func()) {
 	return "", "", nil
 }
 
-// The commands that the demo prints do what it says, pasted into a shell one after the other. At the end nothing is left.
+// The commands that the demo prints have the described effect when pasted into a shell one after the other. The demo deletes its
+// files when it stops.
 func TestDemoCommands(t *testing.T) {
 	t.Parallel()
 	guide, files, end := startDemo(t)
@@ -70,7 +71,7 @@ func TestDemoCommands(t *testing.T) {
 		if command, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "  "); ok {
 			commands = append(commands, command)
 			if strings.HasSuffix(command, " watch") {
-				command += " | head -1" // it does not end by itself
+				command += " | head -1" // watch runs until ctrl-C
 			}
 			script.WriteString(command + "\necho ==========\n")
 		}
@@ -87,8 +88,8 @@ func TestDemoCommands(t *testing.T) {
 		{"status=", `^$`},
 		{"while curl ", `(?s)^{"id":"\w+","state":"queued",.*\n{[^\n]*"state":"done",[^\n]*"result":{"status":200,[^\n]*"body":"the export is done\\n"}}\n$`},
 		{"export ", `^$`},
-		{"sluice status", `(?s)^fine: .*store +memory: available\nrules +10 rules, 1 Envoy domain`},
-		{"sluice top", `(?s)^most denied of late\n.*hello-per-ip +ip=127.0.0.1 `},
+		{"sluice status", `(?s)^healthy: .*store +memory: available\nrules +10 rules, 1 Envoy domain`},
+		{"sluice top", `(?s)^keys denied most often in the last minutes\n.*hello-per-ip +ip=127.0.0.1 `},
 		{"sluice watch", `allowed .*/s  denied .*/s\n$`},
 		{"sluice queue list", `(?s)^\d+ queued, \d+ delivering, 0 dead, \d+ done or cancelled;`},
 	}
@@ -106,7 +107,7 @@ func TestDemoCommands(t *testing.T) {
 	}
 }
 
-// The rules that are printed are those that run, and do what their tests say.
+// The printed rules are the rules of the running demo, and pass their tests.
 func TestDemoRules(t *testing.T) {
 	var out strings.Builder
 	if code := run(t.Context(), []string{"demo", "--rules"}, &out, &out); code != 0 || out.String() != string(demo.Rules) {
@@ -118,7 +119,7 @@ func TestDemoRules(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	if written, err := os.ReadFile(filepath.Join(dir, demo.RulesFile)); err != nil || string(written) != out.String() {
-		t.Errorf("%v: the demo runs with\n%s", err, written)
+		t.Errorf("%v: the rules of the running demo are\n%s", err, written)
 	}
 	for _, args := range [][]string{
 		{"test", "../internal/demo/rules_test.yaml"}, {"fmt", "--check", "../internal/demo/rules.yaml", "../internal/demo/rules_test.yaml"}, {"check", filepath.Join(dir, "rules")},

@@ -18,26 +18,26 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/check"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/fileerrors"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// installed is where the files for installing are.
+// installed is the directory of the deployment files.
 const installed = "../../deploy"
 
-// deployed reads a configuration that is installed, and has it checked.
+// deployed checks a configuration file of a deployment with sluice check, and returns it parsed.
 func deployed(t *testing.T, file string) config.Config {
 	t.Helper()
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
 	write(t, filepath.Join(os.Getenv("CREDENTIALS_DIRECTORY"), "admin-token"), strings.Repeat("0123456789abcdef", 4))
 	file = filepath.Join(installed, file)
-	// Secrets are elsewhere in a container.
+	// Secrets have other paths in a container.
 	code, stdout, stderr := sluiceRun(t, "check", "-o", "json", file)
 	var report check.Report
 	err := json.Unmarshal([]byte(stdout), &report)
-	report.Findings = slices.DeleteFunc(report.Findings, func(f faults.Finding) bool {
-		return strings.Contains(f.Message, "serve would not start on this machine: store: ") && strings.Contains(f.Message, "password: no such file or directory")
+	report.Findings = slices.DeleteFunc(report.Findings, func(f fileerrors.Diagnostic) bool {
+		return strings.Contains(f.Message, "serve would not start on this host: store: ") && strings.Contains(f.Message, "password: no such file or directory")
 	})
 	if code != term.ExitFine && len(report.Findings) > 0 || err != nil {
 		t.Fatalf("sluice check %s: exit %d, %v\n%s%s", file, code, err, stdout, stderr)
@@ -49,10 +49,12 @@ func deployed(t *testing.T, file string) config.Config {
 	return c
 }
 
-// timeToEnd is the longest that the service takes to end, with some time to spare.
-func timeToEnd(c *config.Config) time.Duration { return c.Drain.Wait + c.Drain.Timeout + 5*time.Second }
+// timeToEnd is the maximum time of the service's graceful shutdown, plus a margin.
+func timeToEnd(c *config.Config) time.Duration {
+	return c.Drain.Delay + c.Drain.Timeout + 5*time.Second
+}
 
-// readYAML reads a file. By way of JSON, names of fields are found whatever their case.
+// readYAML parses a YAML file into v by way of JSON, because the names of JSON fields are case-insensitive.
 func readYAML[T any](t *testing.T, file string) (v T) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(installed, file))
@@ -86,7 +88,7 @@ func portOf(t *testing.T, address string) int {
 
 type podLabels map[string]string
 
-// pod is what is looked at of a Deployment.
+// pod contains the fields of a Deployment that the tests check.
 type pod struct {
 	Metadata struct{ Name string }
 	Spec     struct {
@@ -127,13 +129,13 @@ type container struct {
 	}
 }
 
-// The Deployment runs the configuration that is beside it: its ports, its paths and the time that it takes to end.
+// The Deployment fits the configuration file next to it: ports, paths and shutdown time.
 func TestDeployKubernetes(t *testing.T) {
 	c := deployed(t, "kubernetes/config/sluice.yaml")
 	d := readYAML[pod](t, "kubernetes/deployment.yaml")
 	spec := &d.Spec.Template.Spec
 	if grace := time.Duration(spec.TerminationGracePeriodSeconds) * time.Second; grace < timeToEnd(&c) {
-		t.Errorf("pods are killed after %v, and need %v to end", grace, timeToEnd(&c))
+		t.Errorf("terminationGracePeriodSeconds is %v, but the shutdown takes up to %v", grace, timeToEnd(&c))
 	}
 	box := spec.Containers[0]
 	ports := map[string]int{}
@@ -141,12 +143,12 @@ func TestDeployKubernetes(t *testing.T) {
 		ports[p.Name] = p.ContainerPort
 	}
 	if len(ports) != 2 || ports["grpc"] != portOf(t, c.GRPC.Address) || ports["http"] != portOf(t, c.HTTP.Address) {
-		t.Errorf("the ports are %v, of %s and %s", ports, c.GRPC.Address, c.HTTP.Address)
+		t.Errorf("the ports are %v, want those of %s and %s", ports, c.GRPC.Address, c.HTTP.Address)
 	}
 	mounts := map[string]string{}
 	for _, m := range box.VolumeMounts {
 		if m.SubPath != "" || !m.ReadOnly {
-			t.Errorf("%s: what is mounted by subPath never changes, and nothing need be written: %+v", m.Name, m)
+			t.Errorf("%s: a mount must be read-only and without subPath, because files mounted by subPath are never updated: %+v", m.Name, m)
 		}
 		mounts[m.Name] = m.MountPath
 	}
@@ -177,13 +179,13 @@ func TestDeployKubernetes(t *testing.T) {
 		}
 	}
 	if spec.AutomountServiceAccountToken == nil || *spec.AutomountServiceAccountToken {
-		t.Error("the pod can speak to the cluster")
+		t.Error("the pod has access to the Kubernetes API")
 	}
 	if got := box.Env[0].Value; mebi(t, got) >= mebi(t, box.Resources.Limits["memory"]) {
 		t.Errorf("%s is %s of %s", box.Env[0].Name, got, box.Resources.Limits["memory"])
 	}
 
-	// The probes are answered, also while the store is away.
+	// The probes succeed, even while the store is unavailable.
 	b, err := os.ReadFile(filepath.Join(installed, "kubernetes/config/sluice.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -191,28 +193,28 @@ func TestDeployKubernetes(t *testing.T) {
 	password := filepath.Join(t.TempDir(), "password")
 	write(t, password, "secret")
 	text := regexp.MustCompile(`address: ":\d+"`).ReplaceAllString(string(b), "address: '127.0.0.1:0'")
-	text = strings.NewReplacer("../rules", rulesDir(t, "  - {key: k}\n"), "redis://redis:6379", "redis://127.0.0.1:1", "wait: 5s", "wait: 0s",
+	text = strings.NewReplacer("../rules", rulesDir(t, "  - {key: k}\n"), "redis://redis:6379", "redis://127.0.0.1:1", "delay: 5s", "delay: 0s",
 		c.Store.PasswordFile, password, "format: json", "format: text").Replace(text)
 	p := startServe(t, text)
 	for _, probe := range []string{box.StartupProbe.HTTPGet.Path, box.ReadinessProbe.HTTPGet.Path, box.LivenessProbe.HTTPGet.Path} {
 		if got := p.get(t, probe); got != http.StatusOK {
-			t.Errorf("%s answers %d", probe, got)
+			t.Errorf("%s: status %d", probe, got)
 		}
 	}
 	monitor := readYAML[struct {
 		Spec struct{ Endpoints []struct{ Path string } }
 	}](t, "kubernetes/optional/servicemonitor.yaml")
 	if got := p.get(t, monitor.Spec.Endpoints[0].Path); got != http.StatusOK {
-		t.Errorf("%s answers Prometheus %d", monitor.Spec.Endpoints[0].Path, got)
+		t.Errorf("%s: status %d for Prometheus", monitor.Spec.Endpoints[0].Path, got)
 	}
 	for _, port := range []string{box.StartupProbe.HTTPGet.Port, box.ReadinessProbe.HTTPGet.Port, box.LivenessProbe.HTTPGet.Port} {
 		if port != "http" {
-			t.Errorf("a probe asks port %s", port)
+			t.Errorf("a probe uses port %s", port)
 		}
 	}
 }
 
-// mebi reads 256Mi or 230MiB.
+// mebi parses sizes such as 256Mi or 230MiB.
 func mebi(t *testing.T, s string) int {
 	t.Helper()
 	n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSuffix(s, "B"), "Mi"))
@@ -222,7 +224,7 @@ func mebi(t *testing.T, s string) int {
 	return n
 }
 
-// The other manifests are about the same pods and ports, and the kustomization has all files.
+// The other manifests refer to the same pods and ports, and the kustomization lists all files.
 func TestDeployKubernetesTogether(t *testing.T) {
 	d := readYAML[pod](t, "kubernetes/deployment.yaml")
 	want := d.Spec.Template.Metadata.Labels["app.kubernetes.io/name"]
@@ -266,7 +268,7 @@ func TestDeployKubernetesTogether(t *testing.T) {
 		}
 	}
 	if e := monitor.Spec.Endpoints[0]; ports[e.Port] == 0 {
-		t.Errorf("the monitor asks port %s", e.Port)
+		t.Errorf("the monitor scrapes port %s", e.Port)
 	}
 
 	k := readYAML[struct {
@@ -297,12 +299,12 @@ func TestDeployKubernetesTogether(t *testing.T) {
 		}
 	}
 	if len(listed) > 0 || k.Images[0].Name != d.Spec.Template.Spec.Containers[0].Image {
-		t.Errorf("the kustomization has %v, which is not there, and the image %s", listed, k.Images[0].Name)
+		t.Errorf("the kustomization lists %v, which do not exist, and the image %s", listed, k.Images[0].Name)
 	}
 }
 
-// Which image runs is one value: the digest in the kustomization, which no tag can change. Pods ask the cluster's resolver for
-// names, and no other.
+// The image is set in one place, as a digest in the kustomization, which no moved tag can change. Pods may use only the DNS
+// resolver of the cluster.
 func TestDeployKubernetesPins(t *testing.T) {
 	k := readYAML[struct {
 		Images []struct{ Name, NewName, NewTag, Digest string }
@@ -323,7 +325,7 @@ func TestDeployKubernetesPins(t *testing.T) {
 	resolvers := 0
 	for _, e := range policy.Spec.Egress {
 		if len(e.To) == 0 || len(e.Ports) == 0 {
-			t.Errorf("pods may reach every address, or every port: %+v", e)
+			t.Errorf("an egress rule allows every address or every port: %+v", e)
 		}
 		for _, p := range e.Ports {
 			if p.Port != 53 {
@@ -338,12 +340,12 @@ func TestDeployKubernetesPins(t *testing.T) {
 			}
 		}
 	}
-	if resolvers != 2 { // over UDP and TCP
+	if resolvers != 2 { // UDP and TCP
 		t.Errorf("the resolver has %d ports", resolvers)
 	}
 }
 
-// The compose file runs the configuration that is beside it, and what it mounts is there.
+// The compose file fits the configuration file next to it, and the files that it mounts exist.
 func TestDeployCompose(t *testing.T) {
 	c := deployed(t, "compose/config/sluice.yaml")
 	f := readYAML[struct {
@@ -361,16 +363,16 @@ func TestDeployCompose(t *testing.T) {
 	}](t, "compose/compose.yaml")
 	sluice := f.Services["sluice"]
 	if grace, err := time.ParseDuration(sluice.StopGracePeriod); err != nil || grace < timeToEnd(&c) {
-		t.Errorf("it is killed after %s, and needs %v to end", sluice.StopGracePeriod, timeToEnd(&c))
+		t.Errorf("the stop timeout is %s, but the shutdown takes up to %v", sluice.StopGracePeriod, timeToEnd(&c))
 	}
 	if _, err := os.Stat(filepath.Join(installed, "compose", sluice.Build, "Dockerfile")); err != nil {
 		t.Error(err)
 	}
-	mounted := map[string]string{} // in containers, by file
+	mounted := map[string]string{} // path in the container by file
 	for name, s := range f.Services {
 		for _, port := range s.Ports {
 			if !strings.HasPrefix(port, "127.0.0.1:") {
-				t.Errorf("%s: %s can be reached from other machines", name, port)
+				t.Errorf("%s: %s is published on an address other than loopback", name, port)
 			}
 		}
 		for _, v := range s.Volumes {
@@ -386,7 +388,7 @@ func TestDeployCompose(t *testing.T) {
 		}
 		for _, secret := range s.Secrets {
 			if f.Secrets[secret].File == "" {
-				t.Errorf("%s: there is no secret %s", name, secret)
+				t.Errorf("%s: no secret %s", name, secret)
 			}
 		}
 	}
@@ -414,11 +416,11 @@ func TestDeployCompose(t *testing.T) {
 		} `json:"scrape_configs"`
 	}](t, "compose/prometheus.yaml")
 	if got := scrape.ScrapeConfigs[0].StaticConfigs[0].Targets[0]; got != "sluice"+c.HTTP.Address {
-		t.Errorf("Prometheus asks %s", got)
+		t.Errorf("Prometheus scrapes %s", got)
 	}
 }
 
-// systemd understands the unit, finds little that could be taken from it, and leaves the service the time that it needs.
+// systemd accepts the unit, rates its sandboxing as good, and its stop timeout is long enough for the service.
 func TestDeploySystemd(t *testing.T) {
 	c := deployed(t, "systemd/sluice.yaml")
 	b, err := os.ReadFile(filepath.Join(installed, "systemd/sluice.service"))
@@ -428,10 +430,10 @@ func TestDeploySystemd(t *testing.T) {
 	text := string(b)
 	stop := regexp.MustCompile(`(?m)^TimeoutStopSec=(.*)$`).FindStringSubmatch(text)
 	if d, err := time.ParseDuration(stop[1]); err != nil || d < timeToEnd(&c) {
-		t.Errorf("it is killed after %s, and needs %v to end", stop[1], timeToEnd(&c))
+		t.Errorf("the stop timeout is %s, but the shutdown takes up to %v", stop[1], timeToEnd(&c))
 	}
 	if want := filepath.Join(os.Getenv("CREDENTIALS_DIRECTORY"), "admin-token"); c.Admin.TokenFile != want || !strings.Contains(text, "\nLoadCredential=admin-token:/") {
-		t.Errorf("the token is read from %s, and handed over in %s", c.Admin.TokenFile, want)
+		t.Errorf("the token is read from %s, but the credential is %s", c.Admin.TokenFile, want)
 	}
 	if !strings.Contains(text, "\nExecReload=/bin/kill -HUP $MAINPID\n") {
 		t.Error("a reload does not send SIGHUP")
@@ -440,14 +442,14 @@ func TestDeploySystemd(t *testing.T) {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}
-		t.Skip("there is no systemd-analyze here")
+		t.Skip("systemd-analyze is not installed")
 	}
 	self, err := filepath.Abs(os.Args[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	unit := filepath.Join(t.TempDir(), "sluice.service")
-	write(t, unit, strings.ReplaceAll(text, "/usr/local/bin/sluice", self)) // which is there
+	write(t, unit, strings.ReplaceAll(text, "/usr/local/bin/sluice", self)) // a path that exists
 	for _, args := range [][]string{{"verify", "--man=no", unit}, {"security", "--offline=yes", "--threshold=15", "--no-pager", unit}} {
 		out, err := exec.CommandContext(t.Context(), "systemd-analyze", args...).CombinedOutput()
 		if err != nil || args[0] == "verify" && len(out) > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// All commands read every document of a rule file.
+// All commands read every YAML document of a rule file.
 func TestDocumentsOfAFile(t *testing.T) {
 	dir := t.TempDir()
 	file, tests := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "limits_test.yaml")
@@ -27,7 +27,7 @@ rules:
 tests:
   - name: the rule of the last document
     requests:
-      - {send: GET /b, ip: 192.0.2.1, times: 3, expect: {allow: 2, deny: 1}, rule: second}
+      - {request: GET /b, ip: 192.0.2.1, times: 3, expect: {allow: 2, deny: 1}, rule: second}
 `)
 	for _, c := range []struct {
 		args []string
@@ -47,7 +47,7 @@ tests:
 	}
 }
 
-// A missing file is an error in words, and of several files the others are read.
+// A missing file is a readable error, and the other files are still read.
 func TestMissingFiles(t *testing.T) {
 	dir := t.TempDir()
 	there, missing := filepath.Join(dir, "there.yaml"), filepath.Join(dir, "missing.yaml")
@@ -68,7 +68,7 @@ func TestMissingFiles(t *testing.T) {
 		}
 	}
 	if _, out, _ := sluiceRun(t, "fmt", missing, there); !strings.Contains(out, "name: a") {
-		t.Errorf("fmt leaves out the file that is there: %q", out)
+		t.Errorf("fmt does not print the existing file: %q", out)
 	}
 	if code, _, errs := sluiceRun(t, "serve", "--config", there); code != term.ExitWrong || !strings.Contains(errs, "this is a rule file") {
 		t.Errorf("serve: exit %d: %s", code, errs)

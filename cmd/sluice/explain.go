@@ -14,12 +14,12 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// explainFlags are what explain is asked.
+// explainFlags are the flags of the explain command.
 type explainFlags struct {
 	rules    ruleFlags
 	request  requestFlags
 	live     remoteFlags
-	ask      bool // the running service
+	ask      bool // query the running service
 	paths    []string
 	cost     int64
 	domain   string
@@ -27,14 +27,14 @@ type explainFlags struct {
 	matching bool
 }
 
-const explainLong = `Match a request against every rule and say why each applies or not, whom it counts for, what its limit is,
-and what would become of the request. Nothing is counted. What is left is that of a store in which nothing
-was spent, or of a snapshot of one, or with --live of a running service. Secrets are masked.
+const explainLong = `Match a request against every rule and show why each rule matches or not, the key it counts by, its limits, and the
+outcome of the request. Nothing is charged. Remaining quota is that of an empty store, of a snapshot (--snapshot), or of a
+running service (--live). Secrets are masked.
 
-With --domain the request is one to an Envoy domain. Its arguments are the entries of a descriptor; a + stands
-between several descriptors.
+With --domain, the request is a query of an Envoy domain: the arguments are the entries of a descriptor, and a + separates
+descriptors.
 
-It ends with 0 whatever would become of the request.`
+The exit code is 0 for every outcome of the request.`
 
 const explainExample = `  sluice explain --rules rules/ 'POST /posts' -H 'X-User: ada'
   sluice explain --rules rules/ GET https://api.example.com/users/7 --ip 192.0.2.1 --claim sub=ada
@@ -44,27 +44,27 @@ const explainExample = `  sluice explain --rules rules/ 'POST /posts' -H 'X-User
 
 func explainCommand() *cobra.Command {
 	var f explainFlags
-	c := newCommand("explain [METHOD] PATH | --domain DOMAIN KEY=VALUE...", "Say what the rules make of a request, and why",
+	c := newCommand("explain [METHOD] PATH | --domain DOMAIN KEY=VALUE...", "Show which rules match a request, and its outcome",
 		explainLong, explainExample, f.run)
 	c.Args = func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0:
-			return fmt.Errorf("say which request: sluice explain 'POST /posts', or --domain auth auth_type=login")
+			return fmt.Errorf("a request is required: write sluice explain 'POST /posts', or sluice explain --domain auth auth_type=login")
 		case f.domain == "" && len(args) > 2:
-			return fmt.Errorf("%d arguments: write METHOD and PATH, and headers with -H 'X-User: ada'", len(args))
+			return fmt.Errorf("%d arguments, at most 2 are accepted: write METHOD and PATH, and headers as -H 'X-User: ada'", len(args))
 		}
 		return nil
 	}
 	c.ValidArgsFunction = cobra.NoFileCompletions
 	f.rules.flags(c)
-	c.Flags().StringArrayVar(&f.paths, "rules", nil, "rule file or directory; may be repeated (default: here)")
+	c.Flags().StringArrayVar(&f.paths, "rules", nil, "rule file or directory; may be repeated (default: current directory)")
 	f.request.flags(c)
-	c.Flags().BoolVar(&f.ask, "live", false, "ask the running service: its rules, and what is left there")
+	c.Flags().BoolVar(&f.ask, "live", false, "use the rules and the remaining quota of the running service")
 	f.live.adminFlags(c)
-	c.Flags().Int64Var(&f.cost, "cost", 0, "what the request costs, instead of what the rules say (hits, with --domain)")
-	c.Flags().StringVar(&f.domain, "domain", "", "explain a request to this Envoy domain")
-	c.Flags().StringVar(&f.snapshot, "snapshot", "", "snapshot of a memory store to look at")
-	c.Flags().BoolVar(&f.matching, "matching", false, "leave out rules that do not match")
+	c.Flags().Int64Var(&f.cost, "cost", 0, "cost of the request instead of the rules' cost (with --domain: hits)")
+	c.Flags().StringVar(&f.domain, "domain", "", "Envoy domain; the arguments are descriptor entries")
+	c.Flags().StringVar(&f.snapshot, "snapshot", "", "snapshot file of an in-memory store to read usage from")
+	c.Flags().BoolVar(&f.matching, "only-matching", false, "omit rules that do not match")
 	_ = c.RegisterFlagCompletionFunc("rules", term.CompleteRules)
 	term.CompleteFlag(c, "cost")
 	term.CompleteFlag(c, "domain")
@@ -73,7 +73,7 @@ func explainCommand() *cobra.Command {
 
 func (f *explainFlags) run(c *cobra.Command, args []string) error {
 	if f.cost < 0 || f.cost > sluice.MaxCost {
-		return fmt.Errorf("--cost %d: write a number of at least 1", f.cost)
+		return fmt.Errorf("--cost %d: write a number from 1 to %d", f.cost, sluice.MaxCost)
 	}
 	x, err := f.explain(c, args)
 	if err != nil {

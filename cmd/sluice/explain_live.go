@@ -10,10 +10,10 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
 )
 
-// explainLive has the running service explain.
+// explainLive returns the explanation of the running service.
 func (f *explainFlags) explainLive(c *cobra.Command, args []string) (*explain.Result, error) {
 	if len(f.paths) > 0 || f.snapshot != "" {
-		return nil, fmt.Errorf("--live asks the service for its own rules and counts: leave out --rules and --snapshot")
+		return nil, fmt.Errorf("--live uses the rules and the usage of the running service: remove --rules and --snapshot")
 	}
 	ask, err := admincli.Explain(&f.request.Described, f.domain, args, f.cost)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
-// program is the program as it would be started with arguments.
+// program returns a command that runs the program with arguments.
 func program(args ...string) *exec.Cmd {
 	c := exec.Command(os.Args[0], args...)
 	c.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0")
@@ -38,7 +38,7 @@ func fifo(t *testing.T) string {
 	return path
 }
 
-// ends runs a command to its end and returns its exit code and output. One that hangs fails the test.
+// ends runs a command and returns its exit code and output. A command that hangs fails the test.
 func ends(t *testing.T, c *exec.Cmd) (code int, output string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -47,28 +47,28 @@ func ends(t *testing.T, c *exec.Cmd) (code int, output string) {
 		t.Fatal(err)
 	}
 	stuck := time.AfterFunc(hangs, func() { _ = c.Process.Kill() })
-	_ = c.Wait() // its exit code is looked at
+	_ = c.Wait() // the exit code is in ProcessState
 	if !stuck.Stop() {
 		t.Errorf("%v hangs:\n%s", c.Args[1:], out.String())
 	}
 	return c.ProcessState.ExitCode(), out.String()
 }
 
-// A FIFO that nothing writes to, wherever the service names a file, is an error at the start that says so.
+// A FIFO without a writer in place of any configured file is an error at the start, which names the cause.
 func TestServeRefusesFIFOs(t *testing.T) {
-	const tls = "listeners: {http: {address: '127.0.0.1:0', tls: {cert: %[1]q, key: %[1]q}}, grpc: {address: off}, admin: {address: off}}\n"
+	const tls = "listeners: {http: {address: '127.0.0.1:0', tls: {cert_file: %[1]q, key_file: %[1]q}}, grpc: {address: off}, admin: {address: off}}\n"
 	const gateway = "listeners: {gateway: {address: '127.0.0.1:0'}, http: {address: off}, grpc: {address: off}, admin: {address: off}}\n" +
 		"gateway: {upstreams: {u: {servers: ['https://127.0.0.1:1']%[2]s}}, routes: [{upstream: u}]}\n"
 	for name, cfg := range map[string]string{
 		"rules":      "rules: {paths: [%q]}\n",
-		"snapshot":   "store: {snapshot: %q}\n",
+		"snapshot":   "store: {snapshot_file: %q}\n",
 		"password":   "store: {kind: redis, url: 'redis://127.0.0.1:1', password_file: %q}\n",
-		"store CA":   "store: {kind: redis, url: 'rediss://127.0.0.1:1', tls: {ca: %q}}\n",
-		"store cert": "store: {kind: redis, url: 'rediss://127.0.0.1:1', tls: {cert: %[1]q, key: %[1]q}}\n",
+		"store CA":   "store: {kind: redis, url: 'rediss://127.0.0.1:1', tls: {ca_file: %q}}\n",
+		"store cert": "store: {kind: redis, url: 'rediss://127.0.0.1:1', tls: {cert_file: %[1]q, key_file: %[1]q}}\n",
 		"token":      "admin: {token_file: %q}\n",
 		"cert":       tls,
-		"client CA":  "listeners: {http: {address: '127.0.0.1:0', tls: {cert: cert.pem, key: key.pem, client_ca: %q}}, grpc: {address: off}, admin: {address: off}}\n",
-		"check":      "check: {secret_file: %q}\n",
+		"client CA":  "listeners: {http: {address: '127.0.0.1:0', tls: {cert_file: cert.pem, key_file: key.pem, client_ca_file: %q}}, grpc: {address: off}, admin: {address: off}}\n",
+		"check":      "check_api: {reservation_secret_file: %q}\n",
 		"logging":    "logging: {denials: sampled, secret_file: %q}\n",
 		"tracing":    "tracing: {endpoint: 'http://127.0.0.1:1', headers_file: %q}\n",
 		"resp":       "resp: {password_file: %q}\nlisteners: {resp: {address: '127.0.0.1:0'}, http: {address: off}, grpc: {address: off}, admin: {address: off}}\n",
@@ -76,8 +76,8 @@ func TestServeRefusesFIFOs(t *testing.T) {
 		"users":      gateway + "authentication: {basic: {files: [%[1]q]}}\n",
 		"secret":     gateway + "authentication: {jwt: {secret_file: %[1]q, algorithms: [HS256]}}\n",
 		"JWKS":       gateway + "authentication: {jwt: {jwks_file: %[1]q, algorithms: [RS256]}}\n",
-		"queue key":  gateway + "queue: {directory: queue, key_file: %[1]q}\n",
-		"upstream":   strings.Replace(gateway, "%[2]s", ", tls: {ca: %[1]q}", 1),
+		"queue key":  gateway + "queue: {directory: queue, encryption_key_file: %[1]q}\n",
+		"upstream":   strings.Replace(gateway, "%[2]s", ", tls: {ca_file: %[1]q}", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +101,7 @@ func TestServeRefusesFIFOs(t *testing.T) {
 	})
 }
 
-// sluice check and sluice serve agree on what of a configuration can be used on this machine. The former leaves nothing behind.
+// sluice check reports exactly the configurations with which sluice serve does not start on this host, and creates no files.
 func TestCheckAgreesWithServe(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -128,7 +128,7 @@ func TestCheckAgreesWithServe(t *testing.T) {
 	log := func(path string) string { return fmt.Sprintf(gateway, "", ", access_log: {file: '"+path+"'}") }
 	plain := fmt.Sprintf(gateway, "", "")
 	secure := func(cert, key string) string {
-		return fmt.Sprintf("listeners: {http: {address: '127.0.0.1:0', tls: {cert: %q, key: %q}}, grpc: {address: off}, admin: {address: off}}\n", at(cert), at(key))
+		return fmt.Sprintf("listeners: {http: {address: '127.0.0.1:0', tls: {cert_file: %q, key_file: %q}}, grpc: {address: off}, admin: {address: off}}\n", at(cert), at(key))
 	}
 	for name, c := range map[string]struct{ cfg, refused string }{
 		"no access log":              {log("/dev/null"), ""},
@@ -139,7 +139,7 @@ func TestCheckAgreesWithServe(t *testing.T) {
 		"new queue":                  {plain + "queue: {directory: '" + at("a/new/queue") + "'}\n", ""},
 		"queue in a file":            {plain + "queue: {directory: '" + at("file") + "'}\n", ": not a directory"},
 		"queue below a file":         {plain + "queue: {directory: '" + at("file/queue") + "'}\n", ": not a directory"},
-		"queue without CA":           {plain + "queue: {url: 'tls://127.0.0.1:1', tls: {ca: '" + at("file") + "'}}\n", "tls.ca: " + at("file")},
+		"queue without CA":           {plain + "queue: {url: 'tls://127.0.0.1:1', tls: {ca_file: '" + at("file") + "'}}\n", "tls.ca_file: " + at("file")},
 		"queue without credentials":  {plain + "queue: {url: 'nats://127.0.0.1:1', credentials_file: '" + at("missing") + "'}\n", "credentials_file: "},
 		"certificate":                {secure("cert.pem", "key.pem"), ""},
 		"no certificate":             {secure("missing", "key.pem"), "missing: no such file or directory"},
@@ -147,26 +147,26 @@ func TestCheckAgreesWithServe(t *testing.T) {
 		"key of another":             {secure("cert.pem", "other.pem"), "private key does not match public key"},
 		"socket":                     {"listeners: {http: {address: 'unix://" + at("s.sock") + "'}, grpc: {address: off}, admin: {address: off}}\n", ""},
 		"socket in no directory":     {"listeners: {http: {address: 'unix://" + at("missing/s") + "'}, grpc: {address: off}, admin: {address: off}}\n", "HTTP: "},
-		"socket in place of a file":  {"listeners: {http: {address: 'unix://" + at("file") + "'}, grpc: {address: off}, admin: {address: off}}\n", "HTTP: listen " + at("file") + ": there is a file of that name: remove it"},
-		"ACME keys that others read": {fmt.Sprintf(gateway, ", acme: {domains: example.com, cache: '"+at("open")+"'}", ""), "chmod 700 it"},
-		"snapshot that is none":      {on + "store: {snapshot: '" + at("file") + "'}\n", "move it away to start empty"},
-		"snapshot in no directory":   {on + "store: {snapshot: '" + at("missing/snapshot") + "'}\n", "snapshot: no such file or directory: create the directory"},
-		"snapshot in a file":         {on + "store: {snapshot: '" + at("file/snapshot") + "'}\n", "snapshot: not a directory: "},
-		"snapshot a directory":       {on + "store: {snapshot: '" + at("open") + "'}\n", "is a directory: name a regular file"},
-		"new snapshot":               {on + "store: {snapshot: '" + at("new.snapshot") + "'}\n", ""},
+		"socket in place of a file":  {"listeners: {http: {address: 'unix://" + at("file") + "'}, grpc: {address: off}, admin: {address: off}}\n", "HTTP: listen " + at("file") + ": a file of that name exists: remove it"},
+		"ACME keys that others read": {fmt.Sprintf(gateway, ", acme: {domains: example.com, cache_dir: '"+at("open")+"'}", ""), "chmod 700 it"},
+		"snapshot that is none":      {on + "store: {snapshot_file: '" + at("file") + "'}\n", "move it to start empty"},
+		"snapshot in no directory":   {on + "store: {snapshot_file: '" + at("missing/snapshot") + "'}\n", "snapshot: no such file or directory: create the directory"},
+		"snapshot in a file":         {on + "store: {snapshot_file: '" + at("file/snapshot") + "'}\n", "snapshot: not a directory: "},
+		"snapshot a directory":       {on + "store: {snapshot_file: '" + at("open") + "'}\n", "is a directory: name a regular file"},
+		"new snapshot":               {on + "store: {snapshot_file: '" + at("new.snapshot") + "'}\n", ""},
 		"no password":                {on + "store: {kind: redis, url: 'redis://127.0.0.1:1', password_file: '" + at("missing") + "'}\n", "store.password_file: "},
 		"long socket":                {"listeners: {http: {address: 'unix:///tmp/" + strings.Repeat("s", 103) + "'}, grpc: {address: off}, admin: {address: off}}\n", "choose a shorter one"},
-		"one address for two":        {"listeners: {http: {address: '127.0.0.1:19999'}, grpc: {address: off}, admin: {address: '127.0.0.1:19999'}}\n", "the HTTP listener of this configuration has the address"},
-		"all addresses and one":      {"listeners: {http: {address: ':19998'}, grpc: {address: off}, admin: {address: '127.0.0.1:19998'}}\n", "the HTTP listener of this configuration has the address"},
-		"one socket for two":         {"listeners: {http: {address: 'unix://" + at("two.sock") + "'}, grpc: {address: off}, admin: {address: 'unix://" + at("two.sock") + "'}}\n", "the HTTP listener of this configuration has the address"},
+		"one address for two":        {"listeners: {http: {address: '127.0.0.1:19999'}, grpc: {address: off}, admin: {address: '127.0.0.1:19999'}}\n", "the HTTP listener of this configuration uses"},
+		"all addresses and one":      {"listeners: {http: {address: ':19998'}, grpc: {address: off}, admin: {address: '127.0.0.1:19998'}}\n", "the HTTP listener of this configuration uses"},
+		"one socket for two":         {"listeners: {http: {address: 'unix://" + at("two.sock") + "'}, grpc: {address: off}, admin: {address: 'unix://" + at("two.sock") + "'}}\n", "the HTTP listener of this configuration uses"},
 		"queue in a link to nothing": {plain + "queue: {directory: '" + at("dangling") + "'}\n", "is a symbolic link to nothing, which does not exist"},
 		"queue below a link":         {plain + "queue: {directory: '" + at("dangling/queue") + "'}\n", "is a symbolic link to nothing, which does not exist"},
 		"queue without key":          {plain + "queue: {directory: '" + at("encrypted") + "'}\n", "sluice-items is encrypted: set the file"},
-		"queue with another key":     {plain + "queue: {directory: '" + at("encrypted") + "', key_file: '" + at("other.key") + "'}\n", "was written with another key"},
+		"queue with another key":     {plain + "queue: {directory: '" + at("encrypted") + "', encryption_key_file: '" + at("other.key") + "'}\n", "was written with another key"},
 		"two files of a certificate": {secure("missing", "absent"), at("absent") + ": no such file or directory"},
 		"no token":                   {strings.Replace(on, "admin: {address: off}", "admin: {address: '127.0.0.1:0'}", 1) + "admin: {token_file: '" + at("missing") + "'}\n", "admin.token_file: "},
 		"no headers":                 {on + "tracing: {endpoint: 'http://127.0.0.1:1', headers_file: '" + at("missing") + "'}\n", "missing: no such file or directory"},
-		"no upstream CA":             {strings.Replace(plain, "127.0.0.1:1']", "127.0.0.1:1'], tls: {ca: '"+at("missing")+"'}", 1), "missing: no such file or directory"},
+		"no upstream CA":             {strings.Replace(plain, "127.0.0.1:1']", "127.0.0.1:1'], tls: {ca_file: '"+at("missing")+"'}", 1), "missing: no such file or directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -186,7 +186,7 @@ func TestCheckAgreesWithServe(t *testing.T) {
 				p.await(t, "msg=serving")
 				return
 			}
-			if code != term.ExitFindings || !strings.Contains(out, "serve would not start on this machine: ") || !strings.Contains(out, c.refused) || strings.Contains(out, "\ufffd") {
+			if code != term.ExitFindings || !strings.Contains(out, "serve would not start on this host: ") || !strings.Contains(out, c.refused) || strings.Contains(out, "\ufffd") {
 				t.Errorf("sluice check: exit %d, want %q\n%s", code, c.refused, out)
 			}
 			if code, out := ends(t, program("serve", "--config", file)); code == term.ExitFine || !strings.Contains(out, c.refused) {
@@ -196,7 +196,7 @@ func TestCheckAgreesWithServe(t *testing.T) {
 	}
 }
 
-// A certificate that clients do not accept now is warned of by check, and by serve at the start and when it is read again.
+// sluice check warns of a certificate that is expired or not yet valid, and sluice serve logs it at the start and on reload.
 func TestServeCertificateNotValid(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -205,7 +205,7 @@ func TestServeCertificateNotValid(t *testing.T) {
 		write(t, cert, string(p.Cert))
 		write(t, key, string(p.Key))
 	}
-	config := fmt.Sprintf("listeners: {http: {address: '127.0.0.1:0', tls: {cert: %q, key: %q}}, grpc: {address: off}, admin: {address: off}}\n", cert, key)
+	config := fmt.Sprintf("listeners: {http: {address: '127.0.0.1:0', tls: {cert_file: %q, key_file: %q}}, grpc: {address: off}, admin: {address: off}}\n", cert, key)
 	file := filepath.Join(dir, "sluice.yaml")
 	write(t, file, config)
 	const expired, future = "the certificate expired at ", "the certificate is valid from "
@@ -223,8 +223,8 @@ func TestServeCertificateNotValid(t *testing.T) {
 	}
 }
 
-// Files that become FIFOs, directories or nothing while the service runs leave what was read before, and the service ends when
-// it is told to.
+// If files are replaced by FIFOs or directories, or removed, while the service runs, it keeps the content read before, and still
+// shuts down on SIGTERM.
 func TestServeFilesBecomeFIFOs(t *testing.T) {
 	for name, become := range map[string]func(path string) error{
 		"FIFO":      func(path string) error { return syscall.Mkfifo(path, 0o600) },
@@ -258,19 +258,19 @@ func TestServeFilesBecomeFIFOs(t *testing.T) {
 				}
 			}
 			p.signal(t, syscall.SIGHUP)
-			p.await(t, "rules cannot be used")
+			p.await(t, "rules reload failed")
 			p.signal(t, syscall.SIGTERM)
 			select {
 			case <-p.ended:
 			case <-time.After(hangs):
-				t.Errorf("it does not end:\n%s", strings.Join(p.log(), "\n"))
+				t.Errorf("the service does not exit:\n%s", strings.Join(p.log(), "\n"))
 				_ = p.cmd.Process.Kill()
 			}
 		})
 	}
 }
 
-// An emptied rule file is refused at the start, by check, and while the service runs.
+// An empty rule file is an error at the start, in sluice check, and while the service runs.
 func TestServeEmptiedRules(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	cfg := filepath.Join(t.TempDir(), "sluice.yaml")
@@ -278,10 +278,10 @@ func TestServeEmptiedRules(t *testing.T) {
 	for _, text := range []string{"", "# none\n", "null\n", "domain: d\n"} {
 		write(t, file, text)
 		if code, out, _ := sluiceRun(t, "check", file); code != term.ExitFindings || !strings.Contains(out, "[]") {
-			t.Errorf("%q: check ends with %d:\n%s", text, code, out)
+			t.Errorf("%q: exit code %d of check:\n%s", text, code, out)
 		}
 		if code, _, stderr := sluiceRun(t, "serve", "--config", cfg); code != term.ExitWrong || !strings.Contains(stderr, "[]") {
-			t.Errorf("%q: serve ends with %d:\n%s", text, code, stderr)
+			t.Errorf("%q: exit code %d of serve:\n%s", text, code, stderr)
 		}
 	}
 	write(t, file, "rules: [{name: a, limit: 1/s}]\n")
@@ -289,20 +289,20 @@ func TestServeEmptiedRules(t *testing.T) {
 	write(t, file, "")
 	p.signal(t, syscall.SIGHUP)
 	p.await(t, "the file is empty")
-	write(t, file, "rules: [{name: a, per: [ipp], limit: 1/s, overrides: {x: 5/s}}]\n") // which ended the process
+	write(t, file, "rules: [{name: a, per: [ipp], limit: 1/s, overrides: {x: 5/s}}]\n") // this once crashed the process
 	p.signal(t, syscall.SIGHUP)
 	p.await(t, "ipp")
 	write(t, file, "rules: []\n")
-	p.await(t, "rules changed")
+	p.await(t, "rules reloaded")
 }
 
-// check reads a stream once, and finds what is wrong with it.
+// check reads a stream once and reports its errors.
 func TestCheckStreams(t *testing.T) {
 	for text, want := range map[string]int{
 		"rules: [{name: a, limit: 1/s}]\n": term.ExitFine, "rules: [{name: a, limit: plenty}]\n": term.ExitFindings, "": term.ExitFindings,
 		"listeners: {http: {adress: off}}\n": term.ExitFindings, "keys: [{user: ada}]\n": term.ExitFindings,
 	} {
-		c := program("check", "--warnings=ok", "/dev/stdin")
+		c := program("check", "--warnings=show", "/dev/stdin")
 		c.Stdin = strings.NewReader(text)
 		if code, out := ends(t, c); code != want {
 			t.Errorf("%q: exit %d, want %d:\n%s", text, code, want, out)
@@ -310,7 +310,7 @@ func TestCheckStreams(t *testing.T) {
 	}
 }
 
-// Commands that read a stream which stays silent obey SIGINT.
+// Commands that wait for input from a stream exit on SIGINT.
 func TestCommandsInterrupted(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, rules, "rules: [{name: a, limit: 1/s}]\n")
@@ -345,19 +345,19 @@ func TestCommandsInterrupted(t *testing.T) {
 			}
 			done := make(chan struct{})
 			go func() { _ = c.Wait(); close(done) }()
-			if strings.Contains(strings.Join(args, " "), pipe) { // it can be opened when the command reads it
+			if strings.Contains(strings.Join(args, " "), pipe) { // opening for writing succeeds once the command reads
 				if w, err := os.OpenFile(pipe, os.O_WRONLY, 0); err == nil {
 					defer w.Close()
 				}
 			}
-			// Of standard input nothing tells that it is read by now: the command is told to end until it does.
+			// Whether standard input is being read cannot be observed, so send SIGINT until the command exits.
 			tick := time.NewTicker(200 * time.Millisecond)
 			defer tick.Stop()
 			for began := time.Now(); ; {
 				select {
 				case <-done:
 					if !c.ProcessState.Exited() && strings.Contains(strings.Join(args, " "), pipe) {
-						t.Errorf("it was killed: %v", c.ProcessState)
+						t.Errorf("the command was killed: %v", c.ProcessState)
 					}
 					return
 				case <-tick.C:
@@ -365,14 +365,14 @@ func TestCommandsInterrupted(t *testing.T) {
 				}
 				if time.Since(began) > hangs {
 					_ = c.Process.Kill()
-					t.Fatal("it does not end")
+					t.Fatal("the command does not exit")
 				}
 			}
 		})
 	}
 }
 
-// Entries that are added at the same time are all there afterwards.
+// Entries that commands add to a file concurrently are all kept.
 func TestAPIKeysAtOnce(t *testing.T) {
 	for name, add := range map[string]func(file string, i int) *exec.Cmd{
 		"apikey new": func(file string, i int) *exec.Cmd {
@@ -398,7 +398,7 @@ func TestAPIKeysAtOnce(t *testing.T) {
 			group.Wait()
 			text := read(t, file)
 			if n := strings.Count(text, "user: "); n != all {
-				t.Errorf("%d of %d entries are there", n, all)
+				t.Errorf("the file has %d of %d entries", n, all)
 			}
 			if err := authn.Check(file, []byte(text)); err != nil {
 				t.Error(err)

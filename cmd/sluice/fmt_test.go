@@ -53,7 +53,7 @@ func TestFmt(t *testing.T) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 3 {
-		t.Errorf("fmt left something behind: %v %v", entries, err)
+		t.Errorf("fmt left temporary files: %v %v", entries, err)
 	}
 }
 
@@ -64,12 +64,12 @@ func TestFmtOfBrokenFiles(t *testing.T) {
 	if code != term.ExitWrong || !strings.Contains(stderr, file) || read(t, file) != "rules: [" {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
-	if code, _, stderr = sluiceRun(t, "fmt", "-w"); code != term.ExitWrong || !strings.Contains(stderr, "name the files") {
+	if code, _, stderr = sluiceRun(t, "fmt", "-w"); code != term.ExitWrong || !strings.Contains(stderr, "need a file or directory") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }
 
-// Each kind of schema is JSON with the dialect that editors know.
+// Each schema is JSON and declares its dialect in $schema, which editors need.
 func TestSchema(t *testing.T) {
 	for _, kind := range schemaKinds {
 		code, out, stderr := sluiceRun(t, "schema", kind)

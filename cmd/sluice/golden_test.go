@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write what the commands print into testdata/*.txt")
+var update = flag.Bool("update", false, "write the output of the commands to testdata/*.txt")
 
-// Each testdata/*.txt is a transcript: commands after a $, and what they print and end with. They run in testdata.
+// Each testdata/*.txt is a transcript: commands after a $, their output and their exit code. The commands run in testdata.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -36,13 +36,13 @@ func TestTranscripts(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else if got != string(want) {
-				t.Errorf("%s differs; go test -update writes what the commands print now:\n%s", file, difference(string(want), got))
+				t.Errorf("%s differs; go test -update writes the new output:\n%s", file, difference(string(want), got))
 			}
 		})
 	}
 }
 
-// transcript runs the commands of a transcript again.
+// transcript runs the commands of a transcript and returns the new transcript.
 func transcript(t *testing.T, old string) string {
 	var b strings.Builder
 	for line := range strings.Lines(old) {
@@ -68,17 +68,17 @@ func transcript(t *testing.T, old string) string {
 
 var (
 	took     = regexp.MustCompile(`\b\d+\.\d{3}s\b`)
-	tookJSON = regexp.MustCompile(`("seconds": )[0-9.e-]+`)
+	tookJSON = regexp.MustCompile(`("elapsed_seconds": )[0-9.e-]+`)
 	madeKey  = regexp.MustCompile(`slk_[a-z2-7]{52}|\bk-[0-9a-f]{8}\b|sha256:[0-9a-f]{64}`)
 )
 
-// timeless takes out how long things took, and keys that are others each time.
+// timeless replaces elapsed times and random keys, which differ in each run.
 func timeless(s string) string {
 	s = madeKey.ReplaceAllStringFunc(s, func(k string) string { return k[:strings.IndexAny(k, "_-:")+1] + "…" })
 	return tookJSON.ReplaceAllString(took.ReplaceAllString(s, "0.000s"), "${1}0")
 }
 
-// words splits a command line at spaces, and keeps together what is in single quotes.
+// words splits a command line at spaces outside single quotes.
 func words(t *testing.T, s string) []string {
 	var all []string
 	for i, part := range strings.Split(s, "'") {
@@ -89,12 +89,12 @@ func words(t *testing.T, s string) []string {
 		}
 	}
 	if strings.Count(s, "'")%2 != 0 {
-		t.Fatalf("a quote is not closed: %s", s)
+		t.Fatalf("unclosed quote: %s", s)
 	}
 	return all
 }
 
-// difference shows the first line that differs.
+// difference returns the first line that differs.
 func difference(want, got string) string {
 	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
 	for i := range w {
@@ -106,5 +106,5 @@ func difference(want, got string) string {
 			return fmt.Sprintf("line %d\nwant %s\ngot  %s", i+1, w[i], line)
 		}
 	}
-	return "it is longer than before"
+	return "the output has additional lines"
 }

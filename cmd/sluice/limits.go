@@ -9,12 +9,13 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-const limitsLong = `Write what outside developers have to know: which limits there are and for whom, what a caller over a
-limit gets, with examples, and how to wait. An example is a response of the middleware, or of the gateway
-for a request that is queued, under these rules: 429 or the status of the rule's denial, 202, a response
-after a delay, and 503 for a rule that fails closed. -o json has those of every rule. Rules that are
-hidden, disabled or in shadow mode are left out, and so are exceptions, allow lists and overrides. Of the
-conditions only method, host and path are told; a rule with others should have a description.`
+const limitsLong = `Write a page for the developers who use your API: the limits, the responses to requests over a limit, and advice on
+retries. The example responses come from the middleware, or from the gateway for queued requests, with these rules: 429 or
+the status of the rule's denial, 202 for a queued request, a delayed response, and 503 for a rule that fails closed. The
+page shows one of each kind; -o json has those of every rule.
+
+The page omits rules that are hidden, disabled or in shadow mode, and exceptions, allow lists and overrides. It shows only
+the conditions on method, host and path; give a rule with other conditions a description.`
 
 const limitsExample = `  sluice limits rules/
   sluice limits --markdown rules/ >LIMITS.md
@@ -27,7 +28,7 @@ func limitsCommand() *cobra.Command {
 		html, markdown bool
 		title          string
 	)
-	c := newCommand("limits [FILE|DIRECTORY]...", "Write the documentation of the limits for the developers who use your API",
+	c := newCommand("limits [FILE|DIRECTORY]...", "Write a page about the limits for the users of your API",
 		limitsLong, limitsExample, func(c *cobra.Command, paths []string) error {
 			loaded, err := flags.load(c.Context(), paths)
 			if err != nil {
@@ -51,7 +52,7 @@ func limitsCommand() *cobra.Command {
 	c.ValidArgsFunction = term.CompleteRules
 	out.AddFlag(c)
 	flags.flags(c)
-	c.Flags().BoolVar(&html, "html", false, "write a page of HTML that needs nothing else")
+	c.Flags().BoolVar(&html, "html", false, "write a self-contained HTML page")
 	c.Flags().BoolVar(&markdown, "markdown", false, "write Markdown")
 	c.Flags().StringVar(&title, "title", "Rate limits", "title of the page")
 	term.CompleteFlag(c, "title")

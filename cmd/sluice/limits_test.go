@@ -30,14 +30,14 @@ rules:
   - {name: text, match: {path: /text}, per: header:X-User, limit: 3/h, denial: {status: 418, body: "{rule}: {limit}", content_type: text/plain}}
 `
 
-// documented is a response as the page has it, or as a server sent it.
+// documented is a response, either from the limits page or from a server.
 type documented struct {
 	status  string
 	headers map[string]string
 	body    string
 }
 
-// documentedResponses reads the examples of sluice limits: by the rule, and when.
+// documentedResponses returns the example responses of sluice limits by rule and outcome.
 func documentedResponses(t *testing.T) map[string]documented {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
@@ -68,7 +68,7 @@ func documentedResponses(t *testing.T) map[string]documented {
 	return all
 }
 
-// sendAs sends a request and returns the response, without the headers that have nothing to do with limits.
+// sendAs sends a request and returns the response without headers that are unrelated to limits.
 func sendAs(ctx context.Context, method, url, user string) (documented, error) {
 	r, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
@@ -99,8 +99,8 @@ var (
 	number  = regexp.MustCompile(`\d+`)
 )
 
-// sameText compares texts but for IDs, and for the time that passes during the test: numbers of at least 1000 may differ by
-// a minute in seconds, and the milliseconds of delays and retries too.
+// sameText reports whether texts are equal, except for IDs and for the time that passes during the test: numbers of at least 1000
+// may differ by a minute in seconds, and the milliseconds of delays and retries too.
 func sameText(a, b string) bool {
 	a, b = queueID.ReplaceAllString(a, "ID"), queueID.ReplaceAllString(b, "ID")
 	x, y := number.FindAllString(a, -1), number.FindAllString(b, -1)
@@ -127,29 +127,29 @@ func sameText(a, b string) bool {
 func (d documented) compare(t *testing.T, name string, sent documented) {
 	t.Helper()
 	if d.status != sent.status || !slices.Equal(slices.Sorted(maps.Keys(d.headers)), slices.Sorted(maps.Keys(sent.headers))) {
-		t.Errorf("%s: the page has %s %v, the server sent %s %v", name, d.status, d.headers, sent.status, sent.headers)
+		t.Errorf("%s: the page shows %s %v, the server sent %s %v", name, d.status, d.headers, sent.status, sent.headers)
 		return
 	}
 	for h, want := range d.headers {
 		got := sent.headers[h]
 		if !sameText(want, got) && h != "X-Ratelimit-Delay" {
-			t.Errorf("%s: %s is %q on the page, and %q was sent", name, h, want, got)
+			t.Errorf("%s: %s is %q on the page, the server sent %q", name, h, want, got)
 		}
 	}
 	retry := regexp.MustCompile(`"retry_after_ms": \d{1,4}$`)
 	plain := func(s string) string {
 		lines := strings.Split(s, "\n")
 		for i := range lines {
-			lines[i] = retry.ReplaceAllString(lines[i], "") // less than 10 s
+			lines[i] = retry.ReplaceAllString(lines[i], "") // retries of less than 10 s
 		}
 		return strings.Join(lines, "\n")
 	}
 	if !sameText(plain(d.body), plain(sent.body)) {
-		t.Errorf("%s: the page has the body\n%s\nand this was sent:\n%s", name, d.body, sent.body)
+		t.Errorf("%s: the body on the page is\n%s\nthe server sent\n%s", name, d.body, sent.body)
 	}
 }
 
-// The examples of sluice limits are what a gateway with a queue sends, header by header.
+// The example responses of sluice limits equal those of a gateway with a queue, header by header.
 func TestLimitsExamplesAreReal(t *testing.T) {
 	page := documentedResponses(t)
 	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -178,18 +178,18 @@ func TestLimitsExamplesAreReal(t *testing.T) {
 	for i := 0; ; i++ {
 		user := fmt.Sprint("user", i)
 		_ = send(address, "GET", "/slow", user)
-		if d := send(address, "GET", "/slow", user); d.headers["X-Ratelimit-Delay"] != "" || i == 20 { // else the machine is too slow
+		if d := send(address, "GET", "/slow", user); d.headers["X-Ratelimit-Delay"] != "" || i == 20 { // on a slow machine the first requests may not be delayed
 			page["slow over the limit, delayed"].compare(t, "slow", d)
 			break
 		}
 	}
 	page["slow over the limit"].compare(t, "slow queue", deniedOf(t, 6, "http://"+address+"/slow"))
-	if len(page) != 10 { // also those of together, and the 429 of later without a queue
-		t.Errorf("there are examples of %v", slices.Sorted(maps.Keys(page)))
+	if len(page) != 10 { // includes those of the rule together, and the 429 of the rule later without a queue
+		t.Errorf("the page has examples of %v", slices.Sorted(maps.Keys(page)))
 	}
 }
 
-// deniedOf sends requests at the same moment and returns one that was denied.
+// deniedOf sends concurrent requests and returns a denied response.
 func deniedOf(t *testing.T, n int, url string) documented {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -206,7 +206,7 @@ func deniedOf(t *testing.T, n int, url string) documented {
 	case d := <-denied:
 		return d
 	case <-t.Context().Done():
-		t.Fatal("none was denied")
+		t.Fatal("no request was denied")
 		return documented{}
 	}
 }

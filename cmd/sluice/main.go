@@ -1,5 +1,5 @@
-// Command sluice runs Sluice from the command line: it checks, tests, explains and documents rules, shows a limited
-// API at work, serves Envoy and others, and stands before APIs as a gateway.
+// Command sluice is the command line of Sluice. It checks, tests, explains and documents rule files, runs the rate limit service,
+// the gateway and a demo, and operates a running service.
 package main
 
 import (
@@ -24,7 +24,8 @@ func main() {
 	os.Exit(run(ctx, arguments(os.Args), os.Stdout, os.Stderr))
 }
 
-// arguments are those of the program. Under the name of Envoy's service, which a link may give it, it is that service.
+// arguments returns the command-line arguments. If the program is named ratelimit, for example by a link, it runs the ratelimit
+// command.
 func arguments(args []string) []string {
 	if len(args) > 0 && filepath.Base(args[0]) == ratelimitName {
 		return []string{ratelimitName}

@@ -2,5 +2,5 @@
 
 package main
 
-// raceEnabled reports whether the race detector watches, in this binary and in the program that it runs as.
+// raceEnabled reports whether the race detector is enabled in this binary, which is also the program under test.
 const raceEnabled = false

@@ -9,8 +9,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-const passwordLong = `Hash a password (bcrypt), which is read from standard input, and print the entry for a file of users, or add it there.
-On a terminal it is asked for and not shown.`
+const passwordLong = `Read a password from standard input, hash it with bcrypt and print the entry for a user file, or with --file add the
+entry to the file. On a terminal the command prompts for the password and does not echo it.`
 
 const passwordExample = `  sluice password --user ada --plan pro --file users.yaml
   pass show ada | sluice password --user ada -o json`
@@ -21,7 +21,7 @@ func passwordCommand() *cobra.Command {
 	c := withoutArguments("password --user NAME", "Hash a password for a user of the gateway",
 		passwordLong, passwordExample, func(c *cobra.Command) error {
 			if a.entry.User == "" {
-				return errors.New("who is it for? Write --user NAME")
+				return errors.New("a user is required: write --user NAME")
 			}
 			password, err := term.ReadSecret(c.Context(), c.InOrStdin(), c.ErrOrStderr(), "Password: ")
 			if err != nil {
@@ -34,7 +34,7 @@ func passwordCommand() *cobra.Command {
 			return a.save(c, "", hash)
 		})
 	a.flags(c)
-	c.Flags().IntVar(&cost, "cost", cost, "of the hash, between 10 and 14: one more is twice the time")
+	c.Flags().IntVar(&cost, "cost", cost, "bcrypt cost, 10 to 14; each step doubles the time")
 	term.CompleteFlag(c, "cost")
 	return c
 }

@@ -10,9 +10,9 @@ import (
 )
 
 func peekCommand() *cobra.Command {
-	return bucketCommand("peek", "Show what somebody has left",
-		"Show what is left of limits in a running service. Nothing is counted.\n\n"+
-			"It ends with 1 if one of them denies now, in shadow mode too.",
+	return bucketCommand("peek", "Show the remaining quota of a key",
+		"Show the remaining quota of limits in a running service. Nothing is charged.\n\n"+
+			"Exit codes: 0 if all limits allow a request now, 1 if one denies it, in shadow mode too.",
 		"  sluice peek posts-per-user user=ada\n"+
 			"  sluice peek --domain demo remote_address=10.0.0.1\n"+
 			"  sluice peek --request 'POST /posts' -H 'X-User: ada'",

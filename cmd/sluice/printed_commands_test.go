@@ -20,7 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// shellWords returns the words that a shell makes of each command.
+// shellWords returns the words into which a shell splits each command.
 func shellWords(t *testing.T, commands []string) [][]string {
 	t.Helper()
 	var script strings.Builder
@@ -38,12 +38,12 @@ func shellWords(t *testing.T, commands []string) [][]string {
 		all = append(all, strings.Split(strings.TrimSuffix(line, "\x00\n"), "\x00"))
 	}
 	if len(all) != len(commands) {
-		t.Fatalf("%d commands, of which the shell made %d", len(commands), len(all))
+		t.Fatalf("the shell returned %[2]d of %[1]d commands", len(commands), len(all))
 	}
 	return all
 }
 
-// oddText is a text of characters that names, keys, shells and flags take for something else.
+// oddText returns a random text of characters with a special meaning in names, keys, shells or flags.
 func oddText(r *rand.Rand) string {
 	const odd = `ab=="'#  /-(~\$*` + "`\n\té:+.@"
 	all := []rune(odd)
@@ -54,14 +54,14 @@ func oddText(r *rand.Rand) string {
 	return string(text)
 }
 
-// oddBucket is a bucket of rules with odd names and keys.
+// oddBucket is a bucket of a rule with special characters in its name and key.
 type oddBucket struct {
 	set  *rules.Set
 	rule *sluice.Rule
 	key  string
 }
 
-// envoyBucket makes a rule of an Envoy domain, with a value or without.
+// envoyBucket returns a bucket of a rule of an Envoy domain, with a value or without.
 func envoyBucket(t *testing.T, r *rand.Rand) oddBucket {
 	t.Helper()
 	e := rules.Entry{Key: oddText(r), Value: oddText(r)}
@@ -82,8 +82,7 @@ func envoyBucket(t *testing.T, r *rand.Rand) oddBucket {
 	return oddBucket{set, m.Takes[0].Rule, strings.Clone(m.Takes[0].Key)}
 }
 
-// Every command that top and status print to run next is one that the program takes, and means the rule and the key that
-// they printed it for.
+// The program accepts every command that top and status suggest, and the command selects the rule and key of the printed row.
 func TestPrintedCommandsAreAccepted(t *testing.T) {
 	var body []byte
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -91,7 +90,7 @@ func TestPrintedCommandsAreAccepted(t *testing.T) {
 		fmt.Fprintln(w, `{}`)
 	}))
 	defer service.Close()
-	t.Setenv("SLUICE_ADMIN", service.URL)
+	t.Setenv("SLUICE_ADMIN_URL", service.URL)
 
 	r := rand.New(rand.NewPCG(1, 2))
 	var buckets []oddBucket
@@ -125,7 +124,7 @@ func TestPrintedCommandsAreAccepted(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = admincli.WriteStatus(&adminmsg.Status{Suspended: []string{b.rule.Name}}, &status, term.Style{})
-		_, peek, _ := strings.Cut(top.String(), "to look closer: sluice ")
+		_, peek, _ := strings.Cut(top.String(), "for details: sluice ")
 		_, resume, _ := strings.Cut(status.String(), "to undo: sluice ")
 		resume, _, _ = strings.Cut(resume, "\n")
 		peeks, resumes = append(peeks, strings.TrimSuffix(peek, "\n")), append(resumes, resume)
@@ -157,7 +156,7 @@ func TestPrintedCommandsAreAccepted(t *testing.T) {
 	}
 }
 
-// The first argument of a command is the name of a rule, whatever is in it. One that no rule has gets the advice that fits it.
+// The first argument of a command is the name of a rule, with any characters. An unknown name gets an error with fitting advice.
 func TestLiveRuleNames(t *testing.T) {
 	directory := t.TempDir()
 	write(t, filepath.Join(directory, "d.yaml"), `domain: d
@@ -174,7 +173,7 @@ descriptors:
 		want string
 	}{
 		{[]string{"peek", "d/type=marketing", "type=marketing"}, term.ExitFine, "2 of 2 left"},
-		{[]string{"peek", "d/type=marketing"}, term.ExitFine, "2 of 2 left"}, // it can have only one value
+		{[]string{"peek", "d/type=marketing"}, term.ExitFine, "2 of 2 left"}, // this rule has only one key
 		{[]string{"reset", "d/type=marketing", "type=marketing"}, term.ExitFine, "reset d/type=marketing type=marketing"},
 		{[]string{"reset", "d/type=marketing", "--all", "--yes"}, term.ExitFine, "reset all keys of d/type=marketing"},
 		{[]string{"block", "d/type=marketing", "type=marketing", "--for", "1m"}, term.ExitFine, "blocked d/type=marketing"},
@@ -197,8 +196,7 @@ descriptors:
 	}
 }
 
-// Explaining is not asking: a request that would be denied is explained, and the command ends with 0. Those that ask, or look at
-// limits that deny now, end with 1.
+// The exit code of explain is 0 even if the request would be denied. take and peek exit with 1 if a limit denies.
 func TestExplainEndsWithZero(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, file, "rules: [{name: a, match: {path: /a}, limit: 1/h}]\n")
@@ -207,7 +205,7 @@ func TestExplainEndsWithZero(t *testing.T) {
 	for _, a := range []ask{
 		{"take /a", term.ExitFine, "200 OK"},
 		{"explain --live /a", term.ExitFine, "denied: "},
-		{"explain --live /a -o json", term.ExitFine, `"verdict": "denied"`},
+		{"explain --live /a -o json", term.ExitFine, `"outcome": "denied"`},
 		{"explain --rules " + file + " /a --cost 2", term.ExitFine, "denied: "},
 		{"take /a", term.ExitFindings, "429 Too Many Requests"},
 		{"peek a", term.ExitFindings, "0 of 1 left"},
@@ -216,7 +214,7 @@ func TestExplainEndsWithZero(t *testing.T) {
 	}
 }
 
-// A suspended rule is explained as suspended: nothing is known of what is left of it, and it leaves nothing.
+// explain shows a suspended rule as suspended, without any remaining quota, which is unknown.
 func TestExplainSuspended(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, file, `rules:
@@ -228,8 +226,8 @@ func TestExplainSuspended(t *testing.T) {
 	p.asked(t)
 	ask{"suspend posts all", term.ExitFine, "suspended"}.run(t)
 	for args, want := range map[string]struct{ has, not []string }{
-		"explain --live --matching /posts -H 'X-User: ada'": {[]string{"allowed: posts is suspended, everything is allowed", "limit 5/h: suspended, everything is allowed"}, []string{"leaves", "left", "nothing is spent"}},
-		"explain --live --matching /both":                   {[]string{"allowed: some leaves 8 of 9; all is suspended", "limit 7/h: suspended, everything is allowed", "limit 9/h: 9 of 9 left, nothing is spent"}, []string{"0 of 7"}},
+		"explain --live --only-matching /posts -H 'X-User: ada'": {[]string{"allowed: posts is suspended, all requests are allowed", "limit 5/h: suspended, all requests are allowed"}, []string{"afterwards", "left", "unused"}},
+		"explain --live --only-matching /both":                   {[]string{"allowed: some has 8 of 9 left afterwards; all is suspended", "limit 7/h: suspended, all requests are allowed", "limit 9/h: 9 of 9 left, unused"}, []string{"0 of 7"}},
 	} {
 		code, out, stderr := sluiceRun(t, words(t, args)...)
 		for _, text := range want.has {
@@ -245,6 +243,6 @@ func TestExplainSuspended(t *testing.T) {
 	}
 	_, out, _ := sluiceRun(t, "explain", "--live", "/both", "-o", "json")
 	if strings.Count(out, `"source": "suspended"`) != 1 {
-		t.Errorf("the limits of a suspended rule do not say so:\n%s", out)
+		t.Errorf("no limit has the source suspended:\n%s", out)
 	}
 }

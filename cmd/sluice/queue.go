@@ -12,30 +12,29 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-const queueLong = `Requests that a rule with on_limit: queue has kept are delivered at the rule's rate. These commands show them,
-cancel them, and have those tried again that failed for good.`
+const queueLong = `Show, cancel and requeue requests in the durable queue of the gateway. A rule with on_limit: queue stores requests over
+its limit there, and the gateway delivers them at the rate of the rule.`
 
 const queueExample = `  sluice queue list
   sluice queue dead
-  sluice queue replay --all`
+  sluice queue requeue --all`
 
-// queueCommand is about requests that are kept for later.
 func queueCommand() *cobra.Command {
-	c := newCommand("queue", "See and change what is kept for later", queueLong, queueExample, nil)
-	c.AddCommand(queueListCommand(), queueDeadCommand(), queueStatusCommand(), queueCancelCommand(), queueReplayCommand())
+	c := newCommand("queue", "Show and change queued requests", queueLong, queueExample, nil)
+	c.AddCommand(queueListCommand(), queueDeadCommand(), queueStatusCommand(), queueCancelCommand(), queueRequeueCommand())
 	return c
 }
 
-// queueList is what a list is asked.
+// queueList are the flags of the list and dead commands.
 type queueList struct {
-	live  remoteFlags
-	most  int
-	state string
-	after string
+	live      remoteFlags
+	limit     int
+	state     string
+	pageToken string
 }
 
-const queueListLong = `List requests that are kept, the oldest first, and how full the queue is. Without --state those that are not done:
-queued, delivering and dead.`
+const queueListLong = `List queue items, oldest first, and the size of the queue. Without --state, items in the states queued, delivering and
+dead are listed.`
 
 const queueListExample = `  sluice queue list
   sluice queue list --state done -n 5
@@ -43,45 +42,45 @@ const queueListExample = `  sluice queue list
 
 func queueListCommand() *cobra.Command {
 	var f queueList
-	c := withoutArguments("list", "List what is kept", queueListLong, queueListExample, f.run)
+	c := withoutArguments("list", "List queue items", queueListLong, queueListExample, f.run)
 	c.ValidArgsFunction = cobra.NoFileCompletions
-	c.Flags().StringVar(&f.state, "state", "", "only those that are queued, delivering, dead, done or cancelled")
+	c.Flags().StringVar(&f.state, "state", "", "list only items in this state: queued, delivering, dead, done or cancelled")
 	term.CompleteFlag(c, "state", "queued", "delivering", "dead", "done", "cancelled")
 	f.flags(c)
 	return c
 }
 
-const queueDeadLong = "List requests that were tried as often or as long as their rule says, and why the last attempt failed."
+const queueDeadLong = "List dead letters: queue items that reached the maximum number of attempts or the expiry time of their rule, with the\nerror of the last attempt."
 
 const queueDeadExample = `  sluice queue dead
-  sluice queue replay --all`
+  sluice queue requeue --all`
 
 func queueDeadCommand() *cobra.Command {
 	f := queueList{state: "dead"}
-	c := withoutArguments("dead", "List what failed for good", queueDeadLong, queueDeadExample, f.run)
+	c := withoutArguments("dead", "List dead letters", queueDeadLong, queueDeadExample, f.run)
 	c.ValidArgsFunction = cobra.NoFileCompletions
 	f.flags(c)
 	return c
 }
 
 func (f *queueList) flags(c *cobra.Command) {
-	c.Flags().IntVarP(&f.most, "number", "n", 20, "how many to show")
-	c.Flags().StringVar(&f.after, "after", "", "go on where a list ended")
+	c.Flags().IntVarP(&f.limit, "limit", "n", 20, "maximum number of items to show")
+	c.Flags().StringVar(&f.pageToken, "page-token", "", "token of the next page, as printed below a list")
 	f.live.adminFlags(c)
-	term.CompleteFlag(c, "number")
-	term.CompleteFlag(c, "after")
+	term.CompleteFlag(c, "limit")
+	term.CompleteFlag(c, "page-token")
 }
 
 func (f *queueList) run(c *cobra.Command) error {
-	if f.most < 1 || f.most > adminclient.MaxQueuePage {
-		return fmt.Errorf("-n %d: write 1 to %d", f.most, adminclient.MaxQueuePage)
+	if f.limit < 1 || f.limit > adminclient.MaxQueuePage {
+		return fmt.Errorf("-n %d: write a number from 1 to %d", f.limit, adminclient.MaxQueuePage)
 	}
-	query := url.Values{"n": {fmt.Sprint(f.most)}}
+	query := url.Values{"limit": {fmt.Sprint(f.limit)}}
 	if f.state != "" {
 		query.Set("state", f.state)
 	}
-	if f.after != "" {
-		query.Set("after", f.after)
+	if f.pageToken != "" {
+		query.Set("page_token", f.pageToken)
 	}
 	return call(c, &f.live, http.MethodGet, "/v1/queue?"+query.Encode(), nil, admincli.WriteQueue)
 }

@@ -12,18 +12,19 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// ratelimitName is the reference's name of its program. Under that name this one does the same.
+// ratelimitName is the program name of envoyproxy/ratelimit. A program with this name runs the ratelimit command.
 const ratelimitName = "ratelimit"
 
-const ratelimitLong = `Serve Envoy in the place of envoyproxy/ratelimit.
+const ratelimitLong = `Run a drop-in replacement for envoyproxy/ratelimit.
 
-It is configured by that service's environment variables, reads its rule files, or takes rules from a
-control plane by xDS, and gives its answers and statistics. Run under the name ratelimit the program does
-the same. docs/migrate-from-envoy-ratelimit.md has every variable.
+The command is configured by the environment variables of that service, reads its rule files or receives rules from an
+xDS control plane, and returns the same responses and statistics. A program named ratelimit, such as a link to sluice,
+runs this command too. docs/envoy-compatibility.md lists all variables.
 
-With --check it starts nothing: it reads the rule files that these variables name, those below and of any
-name too, and reports all that the service would refuse, and what is legal and probably not meant. It ends
-with 0 if there is nothing to report, 1 if there is, 2 if a file cannot be read or a variable is wrong.`
+With --check, no service is started. The command reads the rule files that the variables name, in subdirectories and with
+any file name too. It lists errors, because of which the service would not use the files, and warnings about valid but
+probably unintended settings. Exit codes: 0 if there is nothing to report, 1 if there are errors or warnings, 2 if a file
+cannot be read or a variable is invalid.`
 
 const ratelimitExample = `  REDIS_SOCKET_TYPE=tcp REDIS_URL=localhost:6379 USE_STATSD=false RUNTIME_ROOT=/data sluice ratelimit
   BACKEND_TYPE=memory USE_STATSD=false RUNTIME_ROOT=examples/rules RUNTIME_APPDIRECTORY=envoy sluice ratelimit
@@ -34,22 +35,22 @@ func ratelimitCommand() *cobra.Command {
 		checks   bool
 		warnings string
 	)
-	c := withoutArguments(ratelimitName, "Serve Envoy in the place of envoyproxy/ratelimit",
+	c := withoutArguments(ratelimitName, "Run a drop-in replacement for envoyproxy/ratelimit",
 		ratelimitLong, ratelimitExample, func(c *cobra.Command) error {
 			switch {
 			case checks:
 				return checkRatelimit(c, warnings)
 			case c.Flags().Changed("warnings"):
-				return errors.New("--warnings is for --check")
+				return errors.New("--warnings needs --check")
 			}
 			return envoyratelimit.Run(c.Context(), os.Environ(), c.ErrOrStderr())
 		})
-	c.Flags().BoolVar(&checks, "check", false, "check the rule files that the variables name, and start nothing")
+	c.Flags().BoolVar(&checks, "check", false, "check the rule files that the variables name, and exit")
 	addWarningsFlag(c, &warnings)
 	return c
 }
 
-// checkRatelimit checks the rule files of the service. Its warnings about variables do not count.
+// checkRatelimit checks the rule files of the service. Warnings about variables do not change the exit code.
 func checkRatelimit(c *cobra.Command, warnings string) error {
 	if err := checkWarnings(warnings); err != nil {
 		return err
@@ -65,5 +66,5 @@ func checkRatelimit(c *cobra.Command, warnings string) error {
 	if err != nil {
 		return err
 	}
-	return writeResult(c, new(term.Output), report, report.Write, report.Fails(warnings == "fail"))
+	return writeResult(c, new(term.Output), report, report.Write, report.Fails(warnings == "error"))
 }

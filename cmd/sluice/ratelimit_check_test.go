@@ -9,8 +9,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// sluice ratelimit --check reads the files that the service would, with the same variables: of any name, below, and tests that
-// have a domain. It reports all that the service would refuse, and what sluice check warns of.
+// sluice ratelimit --check reads the same files as the service with the same variables: with any name, in subdirectories, and test
+// files with a domain. It reports all errors of the service and the warnings of sluice check.
 func TestRatelimitCheck(t *testing.T) {
 	const good = "domain: DOMAIN\ndescriptors:\n  - {key: a, rate_limit: {unit: day, requests_per_unit: 5}}\n"
 	const eon = "domain: DOMAIN\ndescriptors:\n  - {key: a, rate_limit: {unit: eon, requests_per_unit: 5}}\n"
@@ -19,20 +19,20 @@ func TestRatelimitCheck(t *testing.T) {
 		environ map[string]string
 		args    []string
 		code    int
-		want    []string // in what it prints
-		not     string   // not in it
+		want    []string // parts of the output
+		not     string   // not part of the output
 	}{
 		"good": {files: map[string]string{"a": good, "below/b.yaml": good, "c_test.yaml": good, "d_test.yaml": "tests: []\n"}, want: []string{
 			"ok: 1 limit of domain a, 1 limit of domain below-b.yaml, 1 limit of domain c_test.yaml in 3 files, digest ",
 		}},
-		"faults everywhere": {files: map[string]string{
+		"errors in all files": {files: map[string]string{
 			"a": eon, "below/b.conf": eon, "c_test.yaml": eon, "d.yaml": "descriptors: []\n",
 			"e.yaml": strings.ReplaceAll(good, "unit: day", "unit: day, algorithm: token_bucket, burst: 3"), "f.yaml": good, "..data/a": eon,
 		}, code: term.ExitFindings, want: []string{
 			"config/a:3:33: error: invalid rate limit unit 'eon'", "config/below/b.conf:3:33: error: invalid", "config/c_test.yaml:3:33: error: invalid",
 			"config/d.yaml:1:1: error: config file cannot have empty domain", "4 errors in 4 files",
 		}, not: "..data"},
-		"what only the service refuses": {files: map[string]string{
+		"errors of the service only": {files: map[string]string{
 			"e.yaml": strings.ReplaceAll(good, "unit: day", "unit: day, algorithm: token_bucket, burst: 3"),
 		}, code: term.ExitFindings, want: []string{"config/e.yaml:3:5: error: rate_limit: `sluice ratelimit` counts exactly"}},
 		"domains in two files": {
@@ -45,17 +45,17 @@ func TestRatelimitCheck(t *testing.T) {
 			files: map[string]string{"ratelimit/config/a": eon}, environ: map[string]string{"RUNTIME_SUBDIRECTORY": "config/ratelimit"}, code: term.ExitFindings,
 			want: []string{"ratelimit/config/a:3:33: error"},
 		},
-		"a warning":        {files: map[string]string{"a": "domain: d\ndescriptors:\n  - {key: a, value: b}\n"}, code: term.ExitFindings, want: []string{"warning"}},
-		"warnings are ok":  {files: map[string]string{"a": "domain: d\ndescriptors:\n  - {key: a, value: b}\n"}, args: []string{"--warnings=ok"}, want: []string{"warning"}},
-		"no directory":     {code: term.ExitWrong, want: []string{"there is no directory", "RUNTIME_ROOT"}},
-		"no files":         {files: map[string]string{"..data": ""}, code: term.ExitWrong, want: []string{"no rule files in "}},
-		"a wrong variable": {files: map[string]string{"a": good}, environ: map[string]string{"PORT": "eighty"}, code: term.ExitWrong, want: []string{"PORT: write a whole number"}},
+		"a warning":          {files: map[string]string{"a": "domain: d\ndescriptors:\n  - {key: a, value: b}\n"}, code: term.ExitFindings, want: []string{"warning"}},
+		"warnings are shown": {files: map[string]string{"a": "domain: d\ndescriptors:\n  - {key: a, value: b}\n"}, args: []string{"--warnings=show"}, want: []string{"warning"}},
+		"no directory":       {code: term.ExitWrong, want: []string{"not found", "RUNTIME_ROOT"}},
+		"no files":           {files: map[string]string{"..data": ""}, code: term.ExitWrong, want: []string{"no rule files in "}},
+		"a wrong variable":   {files: map[string]string{"a": good}, environ: map[string]string{"PORT": "eighty"}, code: term.ExitWrong, want: []string{"PORT: write a whole number"}},
 		"a control plane": {
 			files: map[string]string{"a": eon}, environ: map[string]string{"CONFIG_TYPE": "GRPC_XDS_SOTW"}, code: term.ExitWrong,
 			want: []string{"CONFIG_TYPE=GRPC_XDS_SOTW: the control plane sends the rules: there are no files to check"},
 		},
 		"a variable that does nothing": {files: map[string]string{"a": good}, environ: map[string]string{"REDIS_POOL_SIZE": "5"}, want: []string{"warning: REDIS_POOL_SIZE", "ok: "}},
-		"warnings without check":       {args: []string{"--check=false", "--warnings=ok"}, code: term.ExitWrong, want: []string{"--warnings is for --check"}},
+		"warnings without check":       {args: []string{"--check=false", "--warnings=show"}, code: term.ExitWrong, want: []string{"--warnings needs --check"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()

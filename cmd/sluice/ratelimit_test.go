@@ -34,11 +34,11 @@ func TestRatelimitSaysWhatIsWrong(t *testing.T) {
 	var stderr bytes.Buffer
 	if code := run(t.Context(), []string{"ratelimit"}, &stderr, &stderr); code != term.ExitWrong ||
 		!strings.Contains(stderr.String(), "PORT: write a whole number") {
-		t.Errorf("it ends with %d:\n%s", code, &stderr)
+		t.Errorf("exit %d:\n%s", code, &stderr)
 	}
 }
 
-// Commands for operators say what they talk to when it is sluice ratelimit, and where that shows its state.
+// Operator commands that reach sluice ratelimit instead of sluice serve report that, and where it shows its state.
 func TestOperateBesideRatelimit(t *testing.T) {
 	directory := t.TempDir()
 	write(t, filepath.Join(directory, "d.yaml"), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 2}}]\n")
@@ -50,19 +50,19 @@ func TestOperateBesideRatelimit(t *testing.T) {
 		"USE_STATSD=false", "BACKEND_TYPE=memory", "HOST=127.0.0.1", "PORT="+servicePort, "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+port)
 	forwardauthtest.Start(t, debug, cmd)
 	for _, args := range []string{"status", "top", "watch", "peek a", "suspend a", "queue list", "reload"} {
-		code, out, err := sluiceRun(t, append(strings.Fields(args), "--admin", "http://"+debug)...)
-		if code != term.ExitWrong || out != "" || !strings.Contains(err, "it has no admin API") || !strings.Contains(err, "http://"+debug+"/rlconfig") {
+		code, out, err := sluiceRun(t, append(strings.Fields(args), "--admin-url", "http://"+debug)...)
+		if code != term.ExitWrong || out != "" || !strings.Contains(err, "has no admin API") || !strings.Contains(err, "http://"+debug+"/rlconfig") {
 			t.Errorf("sluice %s: exit %d, %s%s", args, code, out, err)
 		}
 	}
-	for _, args := range []string{"take /a --service http://" + service, "take --domain d k=v --service http://" + service, "status --admin http://" + service} {
+	for _, args := range []string{"take /a --service-url http://" + service, "take --domain d k=v --service-url http://" + service, "status --admin-url http://" + service} {
 		code, out, err := sluiceRun(t, strings.Fields(args)...)
-		if code != term.ExitWrong || out != "" || !strings.Contains(err, "serves Envoy as envoyproxy/ratelimit does") || !strings.Contains(err, "/rlconfig") || !strings.Contains(err, "sluice serve") {
+		if code != term.ExitWrong || out != "" || !strings.Contains(err, "sluice ratelimit or envoyproxy/ratelimit") || !strings.Contains(err, "/rlconfig") || !strings.Contains(err, "sluice serve") {
 			t.Errorf("sluice %s: exit %d, %s%s", args, code, out, err)
 		}
 	}
-	code, out, err := sluiceRun(t, "take", "/a", "--service", "http://"+debug)
-	if code != term.ExitWrong || out != "" || !strings.Contains(err, "it has no check API") || !strings.Contains(err, "http://"+debug+"/rlconfig") {
+	code, out, err := sluiceRun(t, "take", "/a", "--service-url", "http://"+debug)
+	if code != term.ExitWrong || out != "" || !strings.Contains(err, "has no check API") || !strings.Contains(err, "http://"+debug+"/rlconfig") {
 		t.Errorf("sluice take at the debug port: exit %d, %s%s", code, out, err)
 	}
 }

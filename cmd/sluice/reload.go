@@ -15,22 +15,23 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-const reloadLong = `Have a running service read its rule files again now, and say whether they changed. It does so by itself within
-seconds of a change; this is for scripts that want to know. Files with faults change nothing.
+const reloadLong = `Reload the rule files of a running service now, and report whether they changed. The service reloads changed files
+without this command within seconds; use it in scripts that need the result. If the files have errors, the service keeps
+its current rules.
 
-It ends with 1 if the files have faults, or if settings of the configuration file have changed that only a restart applies,
-such as routes of the gateway.`
+Exit codes: 0 on success; 1 if the rule files have errors, or if settings of the configuration file changed that need a
+restart, such as routes of the gateway.`
 
 const reloadExample = "  sluice reload"
 
 func reloadCommand() *cobra.Command {
 	var live remoteFlags
-	c := withoutArguments("reload", "Have the service read its rules again now",
+	c := withoutArguments("reload", "Reload the rule files of a running service",
 		reloadLong, reloadExample, func(c *cobra.Command) error {
 			err := call(c, &live, http.MethodPost, "/v1/reload", struct{}{}, func(r *adminmsg.Reloaded, w io.Writer, s term.Style) error {
-				text := "the rules are as they were"
+				text := "the rules have not changed"
 				if r.Changed {
-					text = "the rules changed"
+					text = "the rules have changed"
 				}
 				if _, err := fmt.Fprintf(w, "%s, digest %s\n", text, term.Printable(r.Digest)); err != nil {
 					return err
@@ -39,7 +40,7 @@ func reloadCommand() *cobra.Command {
 			})
 			var p *adminclient.ProblemError
 			if errors.As(err, &p) && p.Status == http.StatusUnprocessableEntity {
-				return writeRefused(c, &live.out, p)
+				return writeRejected(c, &live.out, p)
 			}
 			return err
 		})
@@ -48,22 +49,22 @@ func reloadCommand() *cobra.Command {
 	return c
 }
 
-// writeRefused shows the faults of files that change nothing.
-func writeRefused(c *cobra.Command, o *term.Output, p *adminclient.ProblemError) error {
+// writeRejected prints the errors of rule files that the service does not use.
+func writeRejected(c *cobra.Command, o *term.Output, p *adminclient.ProblemError) error {
 	w := c.OutOrStdout()
 	if o.IsJSON() {
-		refused := struct {
-			Changed bool             `json:"changed"`
-			Faults  []adminmsg.Fault `json:"faults"`
-		}{false, p.Faults}
-		if err := term.WriteJSON(w, refused); err != nil {
+		rejected := struct {
+			Changed bool                 `json:"changed"`
+			Errors  []adminmsg.RuleError `json:"errors"`
+		}{false, p.Errors}
+		if err := term.WriteJSON(w, rejected); err != nil {
 			return err
 		}
 		return term.ErrFindings
 	}
 	s := term.NewStyle(w)
-	fmt.Fprintln(w, "the rule files cannot be used, and the rules before them stay:")
-	for _, f := range p.Faults {
+	fmt.Fprintln(w, "the rule files have errors, and the service keeps its current rules:")
+	for _, f := range p.Errors {
 		rule := ""
 		if f.Rule != "" {
 			rule = fmt.Sprintf("rule %q: ", f.Rule)
@@ -73,13 +74,16 @@ func writeRefused(c *cobra.Command, o *term.Output, p *adminclient.ProblemError)
 	return term.ErrFindings
 }
 
-// writeRestart shows what a reload does not apply.
+// writeRestart prints the changed settings that a reload does not apply.
 func writeRestart(r *adminmsg.Reloaded, w io.Writer, s term.Style) error {
 	switch {
 	case r.ConfigError != "":
-		fmt.Fprintf(w, "the configuration file cannot be used, a restart would fail: %s\n", s.Red(term.Printable(r.ConfigError)))
+		fmt.Fprintln(w, "the configuration file has errors, and a restart would fail:")
+		for line := range strings.Lines(r.ConfigError) {
+			fmt.Fprintln(w, "  "+s.Red(term.Printable(strings.TrimRight(line, "\n"))))
+		}
 	case len(r.RestartNeeded) > 0:
-		fmt.Fprintf(w, "restart needed for changed settings: %s\n", s.Yellow(term.Printable(strings.Join(r.RestartNeeded, ", "))))
+		fmt.Fprintf(w, "changed settings that need a restart: %s\n", s.Yellow(term.Printable(strings.Join(r.RestartNeeded, ", "))))
 	default:
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
-// ruleNames are rules for a shell to complete, each with its limits to choose by.
+// ruleNames returns completions for rule names, each with the rule's limits as its description.
 func ruleNames(all []adminmsg.Rule) []string {
 	names := make([]string, len(all))
 	for i := range all {
@@ -23,7 +23,7 @@ func ruleNames(all []adminmsg.Rule) []string {
 	return names
 }
 
-// completeRules are the rules of the running service, if there is one.
+// completeRules returns the rules of the running service, or nil if it cannot be reached.
 func (f *remoteFlags) completeRules(c *cobra.Command) []adminmsg.Rule {
 	client, err := adminclient.New(c.Context(), f.cfg)
 	if err != nil {
@@ -32,13 +32,13 @@ func (f *remoteFlags) completeRules(c *cobra.Command) []adminmsg.Rule {
 	return remoteRules(c.Context(), client)
 }
 
-// completeDomain has shells complete the name of an Envoy domain.
+// completeDomain returns completions for names of Envoy domains.
 func (f *remoteFlags) completeDomain(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	seen := make(map[string]bool)
 	for _, r := range f.completeRules(c) {
 		name, _, _ := strings.Cut(r.Name, "/")
-		if r.Kind == "envoy" && !seen[name] {
+		if r.Format == "envoy" && !seen[name] {
 			seen[name] = true
 			names = append(names, name)
 		}
@@ -46,7 +46,8 @@ func (f *remoteFlags) completeDomain(c *cobra.Command, _ []string, _ string) ([]
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// remoteRules asks which rules there are, for advice and for shells that complete a name. It gives up soon.
+// remoteRules returns the rules of the running service, for error messages and shell completion. It returns nil after 500 ms,
+// because both should not wait.
 func remoteRules(ctx context.Context, client *adminclient.Client) []adminmsg.Rule {
 	ctx, cancel := context.WithTimeout(ctx, time.Second/2)
 	defer cancel()
@@ -57,7 +58,7 @@ func remoteRules(ctx context.Context, client *adminclient.Client) []adminmsg.Rul
 	return answer.Rules
 }
 
-// unknownRule returns an error about the first name that is none of the rules', and nil if there is none.
+// unknownRule returns an error for the first name that no rule has, or nil.
 func unknownRule(all []adminmsg.Rule, written []string) error {
 	names := make([]string, len(all))
 	for i := range all {
@@ -70,7 +71,7 @@ func unknownRule(all []adminmsg.Rule, written []string) error {
 		if near := suggest.Closest(name, names); near != "" {
 			return fmt.Errorf("there is no rule %q: did you mean %q?", name, near)
 		}
-		return fmt.Errorf("there is no rule %q: sluice status --rules lists them", name)
+		return fmt.Errorf("there is no rule %q: sluice status --rules lists all rules", name)
 	}
 	return nil
 }

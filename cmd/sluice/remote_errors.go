@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// advise says what to do about an error of the service, or about there being none.
+// advise adds advice to an error of a call to the service.
 func (f *remoteFlags) advise(ctx context.Context, err error) error {
 	var away *adminclient.UnreachableError
 	var problem *adminclient.ProblemError
@@ -31,63 +31,63 @@ func (f *remoteFlags) advise(ctx context.Context, err error) error {
 		if !ratelimit.Debug {
 			state = "/rlconfig and /stats of its debug port (DEBUG_PORT, 6070 by default)"
 		}
-		return fmt.Errorf("%w. Its state is at %s; this command needs sluice serve, whose %s API is named with %s",
+		return fmt.Errorf("%w. Its state is at %s. This command needs sluice serve: set the URL of its %s API with %s",
 			ratelimit, state, ratelimit.API, f.flag())
 	}
 	return err
 }
 
-// flag is which flag says where the service is.
+// flag returns the names of the flag and the variable with the URL of the service.
 func (f *remoteFlags) flag() string {
 	if f.caller {
-		return "--service or SLUICE_SERVICE"
+		return "--service-url or SLUICE_SERVICE_URL"
 	}
-	return "--admin or SLUICE_ADMIN"
+	return "--admin-url or SLUICE_ADMIN_URL"
 }
 
 func (f *remoteFlags) unreachable(e *adminclient.UnreachableError) error {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
 	text := e.Err.Error()
-	where := fmt.Sprintf("say where it is with %s", f.flag())
+	where := fmt.Sprintf("set its URL with %s", f.flag())
 	switch {
 	case errors.Is(e.Err, syscall.ECONNREFUSED), errors.Is(e.Err, os.ErrNotExist):
-		return fmt.Errorf("no service answers at %s: start one with: sluice serve --config sluice.yaml\nor %s", e.URL, where)
+		return fmt.Errorf("no service listens at %s: start it with sluice serve --config sluice.yaml\nor %s", e.URL, where)
 	case errors.Is(e.Err, os.ErrPermission):
-		return fmt.Errorf("%s may not be opened: become its owner, such as with: sudo -u sluice sluice …", e.URL)
+		return fmt.Errorf("no permission to open %s: run the command as the owner of the socket, for example with sudo -u sluice sluice …", e.URL)
 	case errors.As(e.Err, &authority):
-		return fmt.Errorf("the certificate at %s is signed by an authority that this machine does not know: name its file with --ca or SLUICE_CA", e.URL)
+		return fmt.Errorf("the certificate of %s is signed by an unknown certificate authority: set the CA file with --tls-ca or SLUICE_TLS_CA", e.URL)
 	case errors.As(e.Err, &host):
-		return fmt.Errorf("the certificate at %s is for another name: %w: use one of its names with %s", e.URL, host, f.flag())
+		return fmt.Errorf("the certificate of %s is for another host name: %w: use a host name of the certificate in %s", e.URL, host, f.flag())
 	case strings.Contains(text, "certificate required"), strings.Contains(text, "bad certificate"):
-		return fmt.Errorf("the service at %s wants a certificate that its client_ca has signed: name it with --cert and --key", e.URL)
+		return fmt.Errorf("the service at %s requires a client certificate signed by its client CA: set it with --tls-cert and --tls-key", e.URL)
 	case strings.Contains(text, "server gave HTTP response to HTTPS client"):
-		return fmt.Errorf("%s does not speak TLS: write http://", e.URL)
+		return fmt.Errorf("%s does not use TLS: write http://", e.URL)
 	case os.IsTimeout(e.Err):
-		return fmt.Errorf("%s does not answer in time: is the network open to it? Or %s", e.URL, where)
+		return fmt.Errorf("timeout: no response from %s: check the network and firewalls, or %s", e.URL, where)
 	}
-	return fmt.Errorf("%w: look at the service's log, or %s", e, where)
+	return fmt.Errorf("%w: see the log of the service, or %s", e, where)
 }
 
 func (f *remoteFlags) problem(p *adminclient.ProblemError) error {
 	switch {
 	case p.Foreign && strings.Contains(p.Text, "HTTP request to an HTTPS server"):
-		return fmt.Errorf("%s speaks TLS: write https://", p.URL)
+		return fmt.Errorf("%s uses TLS: write https://", p.URL)
 	case p.Status == http.StatusUnauthorized && !p.Token:
-		return fmt.Errorf("the service at %s wants a token: name the file that admin.token_file names there with --token-file or SLUICE_TOKEN_FILE", p.URL)
+		return fmt.Errorf("the service at %s requires a token: set a file with the token of its admin.token_file with --token-file or SLUICE_TOKEN_FILE", p.URL)
 	case p.Status == http.StatusUnauthorized:
-		return fmt.Errorf("the token in %s is not that of the service at %s: compare it with the file that admin.token_file names there", f.cfg.TokenFile, p.URL)
+		return fmt.Errorf("the token in %s is not accepted by the service at %s: compare it with the file in its admin.token_file", f.cfg.TokenFile, p.URL)
 	case p.Foreign:
-		return fmt.Errorf("%w: say where the service is with %s; its status tells its listeners: sluice status", p, f.flag())
+		return fmt.Errorf("%w: set the URL of the service with %s; sluice status shows the listeners of a service", p, f.flag())
 	}
 	p.Title, p.Detail = term.Printable(p.Title), term.Printable(inCommands.Replace(p.Detail))
 	if p.Status == http.StatusNotFound && !strings.Contains(p.Detail, "sluice ") && !strings.Contains(p.Detail, "did you mean") {
-		return fmt.Errorf("%w; to see what counts: sluice status --rules", p)
+		return fmt.Errorf("%w; sluice status --rules lists all rules", p)
 	}
 	return p
 }
 
-// inCommands has the service's advice name commands instead of calls.
+// inCommands replaces API calls in the advice of the service by commands.
 var inCommands = strings.NewReplacer(
 	"?: GET /v1/rules lists them", "?", // "did you mean posts-per-user?"
 	"POST /v1/explain", "sluice explain --live",

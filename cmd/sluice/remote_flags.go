@@ -16,38 +16,38 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// remoteFlags say which running service a command asks, and how it writes the answer.
+// remoteFlags are the flags of commands that call a running service: its URL, TLS files and the output format.
 type remoteFlags struct {
 	cfg    adminclient.Config
-	caller bool // it asks as callers do
+	caller bool // the command uses the check API instead of the admin API
 	out    term.Output
 }
 
-// adminFlags are for commands that ask the admin API.
+// adminFlags adds the flags of commands that use the admin API.
 func (f *remoteFlags) adminFlags(c *cobra.Command) {
-	f.setting(c, &f.cfg.Admin, "admin", "SLUICE_ADMIN", adminclient.DefaultAdmin, "where the service answers operators")
-	f.setting(c, &f.cfg.TokenFile, "token-file", "SLUICE_TOKEN_FILE", "", "file with the token of the admin API")
+	f.setting(c, &f.cfg.Admin, "admin-url", "SLUICE_ADMIN_URL", adminclient.DefaultAdmin, "URL of the admin API")
+	f.setting(c, &f.cfg.TokenFile, "token-file", "SLUICE_TOKEN_FILE", "", "file with the token for the admin API")
 	f.cfg.Service = adminclient.DefaultService
 	f.commonFlags(c)
 }
 
-// serviceFlags are for commands that ask as callers do.
+// serviceFlags adds the flags of commands that use the check API.
 func (f *remoteFlags) serviceFlags(c *cobra.Command) {
-	f.setting(c, &f.cfg.Service, "service", "SLUICE_SERVICE", adminclient.DefaultService, "where the service answers callers")
+	f.setting(c, &f.cfg.Service, "service-url", "SLUICE_SERVICE_URL", adminclient.DefaultService, "URL of the HTTP listener")
 	f.cfg.Admin, f.caller = adminclient.DefaultAdmin, true
 	f.commonFlags(c)
 }
 
 func (f *remoteFlags) commonFlags(c *cobra.Command) {
 	f.out.AddFlag(c)
-	f.setting(c, &f.cfg.CA, "ca", "SLUICE_CA", "", "file with the authority of the service's certificate")
-	f.setting(c, &f.cfg.Cert, "cert", "SLUICE_CERT", "", "file with the certificate to show the service")
-	f.setting(c, &f.cfg.Key, "key", "SLUICE_KEY", "", "file with that certificate's key")
+	f.setting(c, &f.cfg.CA, "tls-ca", "SLUICE_TLS_CA", "", "PEM file with the CA certificates for the service (default: those of the system)")
+	f.setting(c, &f.cfg.Cert, "tls-cert", "SLUICE_TLS_CERT", "", "PEM file with the client certificate")
+	f.setting(c, &f.cfg.Key, "tls-key", "SLUICE_TLS_KEY", "", "PEM file with the private key of the client certificate")
 }
 
-// setting adds a flag that a variable may set.
+// setting adds a flag whose default comes from an environment variable.
 func (f *remoteFlags) setting(c *cobra.Command, value *string, flag, variable, otherwise, usage string) {
-	c.Flags().StringVar(value, flag, cmp.Or(os.Getenv(variable), otherwise), usage+"; or "+variable)
+	c.Flags().StringVar(value, flag, cmp.Or(os.Getenv(variable), otherwise), usage+"; env "+variable)
 	if strings.HasPrefix(otherwise, "http") {
 		term.CompleteFlag(c, flag)
 	}
@@ -56,12 +56,12 @@ func (f *remoteFlags) setting(c *cobra.Command, value *string, flag, variable, o
 func (f *remoteFlags) client(ctx context.Context, stderr io.Writer) (*adminclient.Client, error) {
 	client, err := adminclient.New(ctx, f.cfg)
 	if err == nil && client.Exposed() {
-		fmt.Fprintf(stderr, "warning: the token goes to %s unencrypted: use https://, or a tunnel to its loopback address\n", f.cfg.Admin)
+		fmt.Fprintf(stderr, "warning: the token is sent to %s unencrypted: use https://, or a tunnel to the loopback address of the service\n", f.cfg.Admin)
 	}
 	return client, err
 }
 
-// ask asks the admin API. The answer is also put into answer, a pointer.
+// ask calls the admin API, decodes the response into answer, a pointer, and returns the response body too.
 func (f *remoteFlags) ask(c *cobra.Command, method, path string, body, answer any) (raw json.RawMessage, err error) {
 	client, err := f.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
@@ -78,7 +78,7 @@ func (f *remoteFlags) ask(c *cobra.Command, method, path string, body, answer an
 	return raw, nil
 }
 
-// call asks the admin API and writes the answer, as it came or for people to read. write may return term.ErrFindings.
+// call calls the admin API and prints the response, as JSON or with write. write may return term.ErrFindings.
 func call[A any](c *cobra.Command, f *remoteFlags, method, path string, body any, write func(*A, io.Writer, term.Style) error) error {
 	var answer A
 	raw, err := f.ask(c, method, path, body, &answer)

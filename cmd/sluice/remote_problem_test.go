@@ -7,7 +7,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 )
 
-// What a service says about a request is not written by who reads it.
+// Text from the service is untrusted: it is printed without control characters.
 func TestProblemsArePrintable(t *testing.T) {
 	var f remoteFlags
 	for _, p := range []adminclient.ProblemError{
@@ -17,7 +17,7 @@ func TestProblemsArePrintable(t *testing.T) {
 	} {
 		got := f.advise(t.Context(), &p).Error()
 		if strings.ContainsAny(got, "\x1b\n") || p.Status == 400 && got != "no\ufffd[31m; sluice status --rules" {
-			t.Errorf("it is %q", got)
+			t.Errorf("got %q", got)
 		}
 	}
 }

@@ -12,51 +12,51 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// Whatever is between a command and the service, it says what to do next.
+// Errors of commands for a running service say what to do.
 func TestLiveAdvice(t *testing.T) {
-	nobody := tcptest.FreeAddress(t)
+	unused := tcptest.FreeAddress(t)
 	for _, test := range []struct {
 		args string
 		want string
 	}{
-		{"status --admin " + nobody, "start one with: sluice serve --config sluice.yaml\nor say where it is with --admin or SLUICE_ADMIN"},
-		{"take /posts --service http://" + nobody, "say where it is with --service or SLUICE_SERVICE"},
-		{"top --admin unix://" + filepath.Join(t.TempDir(), "no.sock"), "start one with: sluice serve"},
-		{"watch --admin " + nobody, "start one with: sluice serve"},
-		{"explain --live /posts --admin " + nobody, "start one with: sluice serve"},
-		{"status --admin ftp://x", "write http://127.0.0.1:6070"},
-		{"status --token-file /nowhere", "the token: open /nowhere"},
+		{"status --admin-url " + unused, "start it with sluice serve --config sluice.yaml\nor set its URL with --admin-url or SLUICE_ADMIN_URL"},
+		{"take /posts --service-url http://" + unused, "set its URL with --service-url or SLUICE_SERVICE_URL"},
+		{"top --admin-url unix://" + filepath.Join(t.TempDir(), "no.sock"), "start it with sluice serve"},
+		{"watch --admin-url " + unused, "start it with sluice serve"},
+		{"explain --live /posts --admin-url " + unused, "start it with sluice serve"},
+		{"status --admin-url ftp://x", "write http://127.0.0.1:6070"},
+		{"status --token-file /nowhere", "token file: open /nowhere"},
 
-		{"peek", "say which: sluice peek posts-per-user user=ada, or sluice peek --request"},
+		{"peek", "a rule is required: write sluice peek posts-per-user user=ada, or sluice peek --request"},
 		{"peek posts ada", `"ada": write name=value`},
 		{"peek posts -H 'X-User: ada'", "add --request 'POST /posts'"},
-		{"peek posts --request /posts", "leave out posts"},
+		{"peek posts --request /posts", "remove posts"},
 		{"peek --domain d --request /posts", "use one"},
 		{"peek --domain d k", "write name=value"},
 		{"peek --request posts", "--request: the path"},
-		{"peek --request /posts -H 'A: 1' -H 'A: 2'", "the header A is there twice"},
+		{"peek --request /posts -H 'A: 1' -H 'A: 2'", "the header A is given twice"},
 		{"block posts", "--for 10m"},
 		{"block posts --for 0s", "sluice unblock"},
-		{"block posts --for -1s", "write a time such as 10m"},
+		{"block posts --for -1s", "write a duration above zero, such as 10m"},
 		{"suspend", "sluice suspend posts-per-user"},
 		{"resume", "sluice resume posts-per-user"},
 		{"take", "sluice take 'POST /posts'"},
-		{"take posts-per-user user=ada", "to look at what somebody has left of a rule: sluice peek"},
-		{"take -n 0 /", "write 1 to 10000; for more: sluice bench"},
-		{"take --cost -1 /", "--cost -1: write a number of at least 1"},
+		{"take posts-per-user user=ada", "to show the remaining quota of a key: sluice peek"},
+		{"take -n 0 /", "write a number from 1 to 10000; for load tests there is sluice bench"},
+		{"take --cost -1 /", "--cost -1: write a number from 1 to 1125899906842624"},
 		{"take --domain d k=v --ip 192.0.2.1", "with --domain write KEY=VALUE"},
-		{"top -n 0", "write 1 to 1000"},
+		{"top -n 0", "write a number from 1 to 1000"},
 		{"top --watch --interval 1ns", "at least 100ms"},
 		{"watch --interval 1ns", "at least 100ms"},
-		{"watch -n -1", "how many intervals"},
-		{"queue list -n 0", "write 1 to 1000"},
-		{"queue status", "say which: the id is in the status URL"},
-		{"queue cancel a b", "say which: the id"},
-		{"queue replay", "say which: an id as sluice queue dead lists them, or --all"},
-		{"queue replay --all x", "or --all"},
-		{"queue list --admin " + nobody, "start one with: sluice serve"},
-		{"queue replay --all --admin " + nobody, "start one with: sluice serve"},
-		{"explain --live --rules . /", "leave out --rules and --snapshot"},
+		{"watch -n -1", "the number of intervals"},
+		{"queue list -n 0", "write a number from 1 to 1000"},
+		{"queue status", "one item id is required: write the id from the client's status URL"},
+		{"queue cancel a b", "one item id is required"},
+		{"queue requeue", "one item id or --all is required"},
+		{"queue requeue --all x", "or --all"},
+		{"queue list --admin-url " + unused, "start it with sluice serve"},
+		{"queue requeue --all --admin-url " + unused, "start it with sluice serve"},
+		{"explain --live --rules . /", "remove --rules and --snapshot"},
 	} {
 		code, out, stderr := sluiceRun(t, words(t, test.args)...)
 		if code != term.ExitWrong || out != "" || !strings.Contains(stderr, test.want) {
@@ -65,14 +65,14 @@ func TestLiveAdvice(t *testing.T) {
 	}
 }
 
-// asked has the commands of the test ask a service.
+// asked sets the environment variables so that the commands of the test use this service.
 func (p *process) asked(t *testing.T) {
 	t.Helper()
-	t.Setenv("SLUICE_ADMIN", "http://"+p.admin)
-	t.Setenv("SLUICE_SERVICE", "http://"+p.http)
+	t.Setenv("SLUICE_ADMIN_URL", "http://"+p.admin)
+	t.Setenv("SLUICE_SERVICE_URL", "http://"+p.http)
 }
 
-// Each testdata/live/*.txt is a transcript like those of TestTranscripts, of commands that ask one service after another.
+// Each testdata/live/*.txt is a transcript like those of TestTranscripts, of commands for one running service.
 func TestLiveTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/live/*.txt")
 	if err != nil || len(files) == 0 {
@@ -96,13 +96,13 @@ func TestLiveTranscripts(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else if got != want {
-				t.Errorf("%s differs; go test -update writes what the commands print now:\n%s", file, difference(want, got))
+				t.Errorf("%s differs; go test -update writes the new output:\n%s", file, difference(want, got))
 			}
 		})
 	}
 }
 
-// momentary is what is another with each run.
+// momentary lists the values that differ in each run, and their replacements.
 var momentary = []struct {
 	pattern *regexp.Regexp
 	instead string
@@ -110,7 +110,7 @@ var momentary = []struct {
 	{regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]+"`), `"2026-01-02T03:04:05Z"`},
 	{regexp.MustCompile(`(\d{4}-\d\d-\d\d )?\b\d\d:\d\d:\d\d\b`), "03:04:05"},
 	{regexp.MustCompile(`(?m)(^[^$\n]*) (\d+(\.\d+)?(d|h|ms|m|s))+\b`), "$1 TIME"},
-	{regexp.MustCompile(`(?m)(^[^$\n]*) (\d+(\.\d+)?(d|h|ms|m|s))+\b`), "$1 TIME"}, // a second on the line
+	{regexp.MustCompile(`(?m)(^[^$\n]*) (\d+(\.\d+)?(d|h|ms|m|s))+\b`), "$1 TIME"}, // the second one in a line
 	{regexp.MustCompile(`(;t=|Reset: |Retry-After: |retry in |Reset": "|Retry-After": ")\d+`), "${1}0"},
 	{regexp.MustCompile(`(_(?:ms|seconds)": )[1-9][0-9.]*`), "${1}1"},
 	{regexp.MustCompile(`(digest |digest": ")[0-9a-f]{12}`), "${1}DIGEST"},

@@ -20,7 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// ask is a command and what must be in what it prints.
+// ask is a command with its expected exit code and a part of its output.
 type ask struct {
 	args string
 	code int
@@ -35,7 +35,7 @@ func (a ask) run(t *testing.T) {
 	}
 }
 
-// Whoever has no token, or another, is told how to give the right one.
+// Without a token, or with a wrong one, the error says how to set it.
 func TestLiveToken(t *testing.T) {
 	dir := t.TempDir()
 	right, wrong := filepath.Join(dir, "right"), filepath.Join(dir, "wrong")
@@ -45,12 +45,12 @@ func TestLiveToken(t *testing.T) {
 		"grpc: {address: '127.0.0.1:0'}, http: {address: '127.0.0.1:0'}}", right))
 	p.asked(t)
 	for _, a := range []ask{
-		{"status", term.ExitWrong, "wants a token: name the file that admin.token_file names there with --token-file or SLUICE_TOKEN_FILE"},
-		{"watch", term.ExitWrong, "wants a token"},
-		{"suspend x", term.ExitWrong, "wants a token"},
-		{"status --token-file " + wrong, term.ExitWrong, "the token in " + wrong + " is not that of the service"},
+		{"status", term.ExitWrong, "requires a token: set a file with the token of its admin.token_file with --token-file or SLUICE_TOKEN_FILE"},
+		{"watch", term.ExitWrong, "requires a token"},
+		{"suspend x", term.ExitWrong, "requires a token"},
+		{"status --token-file " + wrong, term.ExitWrong, "the token in " + wrong + " is not accepted by the service"},
 		{"status --token-file " + right, term.ExitFine, "store      memory: available"},
-		{"take --domain demo remote_address=10.0.0.1", term.ExitFine, "4 of 5 left"}, // callers need none
+		{"take --domain demo remote_address=10.0.0.1", term.ExitFine, "4 of 5 left"}, // the check API needs no token
 	} {
 		a.run(t)
 	}
@@ -59,11 +59,11 @@ func TestLiveToken(t *testing.T) {
 	if _, port, err := net.SplitHostPort(p.admin); err != nil {
 		t.Error(err)
 	} else {
-		ask{"status --admin http://0.0.0.0:" + port, term.ExitFine, "warning: the token goes to http://0.0.0.0:" + port + " unencrypted"}.run(t)
+		ask{"status --admin-url http://0.0.0.0:" + port, term.ExitFine, "warning: the token is sent to http://0.0.0.0:" + port + " unencrypted"}.run(t)
 	}
 }
 
-// A service is asked over TLS, with a certificate if it wants one, and over a socket.
+// Commands reach a service over TLS, with a client certificate if it requires one, and over a Unix socket.
 func TestLiveWays(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -76,37 +76,37 @@ func TestLiveWays(t *testing.T) {
 listeners:
   grpc: {address: 'off'}
   http: {address: 'unix://%s'}
-  admin: {address: '127.0.0.1:0', tls: {cert: %q, key: %q, client_ca: %q}}
+  admin: {address: '127.0.0.1:0', tls: {cert_file: %q, key_file: %q, client_ca_file: %q}}
 `, in("sock"), in("cert"), in("key"), in("ca")))
 	_, port, err := net.SplitHostPort(p.admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := "status --admin https://localhost:" + port
-	known := at + " --ca " + in("ca")
+	at := "status --admin-url https://localhost:" + port
+	known := at + " --tls-ca " + in("ca")
 	for _, a := range []ask{
-		{known + " --cert " + in("cert") + " --key " + in("key"), term.ExitFine, "fine: sluice"},
-		{known, term.ExitWrong, "name it with --cert and --key"},
-		{known + " --cert " + in("cert"), term.ExitWrong, "both or neither"},
-		{at, term.ExitWrong, "name its file with --ca or SLUICE_CA"},
-		{strings.Replace(known, "localhost", "127.0.0.1", 1), term.ExitWrong, "is for another name"},
-		{strings.Replace(at, "https", "http", 1), term.ExitWrong, "speaks TLS: write https://"},
-		{"take --service unix://" + in("sock") + " --domain demo remote_address=10.0.0.1", term.ExitFine, "4 of 5 left"},
-		{"status --admin unix://" + in("sock"), term.ExitWrong, "is not Sluice: /v1/status gets 404: say where the service is with --admin"},
+		{known + " --tls-cert " + in("cert") + " --tls-key " + in("key"), term.ExitFine, "healthy: sluice"},
+		{known, term.ExitWrong, "set it with --tls-cert and --tls-key"},
+		{known + " --tls-cert " + in("cert"), term.ExitWrong, "both or neither"},
+		{at, term.ExitWrong, "set the CA file with --tls-ca or SLUICE_TLS_CA"},
+		{strings.Replace(known, "localhost", "127.0.0.1", 1), term.ExitWrong, "is for another host name"},
+		{strings.Replace(at, "https", "http", 1), term.ExitWrong, "uses TLS: write https://"},
+		{"take --service-url unix://" + in("sock") + " --domain demo remote_address=10.0.0.1", term.ExitFine, "4 of 5 left"},
+		{"status --admin-url unix://" + in("sock"), term.ExitWrong, "is not Sluice: /v1/status returned 404: set the URL of the service with --admin-url"},
 	} {
 		a.run(t)
 	}
 	plain := startServe(t, "")
 	for _, a := range []ask{
-		{"status --admin https://" + plain.admin, term.ExitWrong, "does not speak TLS: write http://"},
-		{"take / --service http://" + plain.admin, term.ExitWrong, "nothing here"},
-		{"reload --admin http://" + plain.admin, term.ExitWrong, "the rules are built in: name files in rules.paths"},
+		{"status --admin-url https://" + plain.admin, term.ExitWrong, "does not use TLS: write http://"},
+		{"take / --service-url http://" + plain.admin, term.ExitWrong, "no such path"},
+		{"reload --admin-url http://" + plain.admin, term.ExitWrong, "the rules are built in: set rules.paths"},
 	} {
 		a.run(t)
 	}
 }
 
-// A store that is away is seen, and so is that it is back.
+// Commands show that the store is unavailable, and that it is available again.
 func TestLiveStoreAway(t *testing.T) {
 	redis := redistest.Start(t)
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
@@ -115,48 +115,48 @@ func TestLiveStoreAway(t *testing.T) {
 	p.asked(t)
 	ask{"status", term.ExitFine, "store      redis " + redis.Addr + ": available"}.run(t)
 	redis.Kill()
-	ask{"status", term.ExitFindings, "store      redis " + redis.Addr + ": unavailable: rules' on_failure decides"}.run(t)
-	ask{"take /a", term.ExitFine, "kind: 4 of 5 left, all of it again after 12m (the store does not answer: on_failure is local)"}.run(t)
-	ask{"take /b", term.ExitFine, "open: limit 5 (the store does not answer: on_failure is open)"}.run(t)
-	ask{"peek open", term.ExitFine, "open: limit 5 (the store does not answer: on_failure is open)"}.run(t)
-	ask{"explain --live --matching /b", term.ExitFine, "allowed: the store does not answer, and open's on_failure does (open)\n"}.run(t)
-	ask{"explain --live --matching /b", term.ExitFine, "  limit 5/h: not counted (the store does not answer: on_failure is open)\n"}.run(t)
-	ask{"reset kind", term.ExitWrong, "the store does not answer"}.run(t)
+	ask{"status", term.ExitFindings, "store      redis " + redis.Addr + ": unavailable: on_failure of each rule decides"}.run(t)
+	ask{"take /a", term.ExitFine, "kind: 4 of 5 left, fully reset in 12m (store unavailable: on_failure is local)"}.run(t)
+	ask{"take /b", term.ExitFine, "open: limit 5 (store unavailable: on_failure is open)"}.run(t)
+	ask{"peek open", term.ExitFine, "open: limit 5 (store unavailable: on_failure is open)"}.run(t)
+	ask{"explain --live --only-matching /b", term.ExitFine, "allowed: store unavailable: on_failure of open decides (open)\n"}.run(t)
+	ask{"explain --live --only-matching /b", term.ExitFine, "  limit 5/h: not counted (store unavailable: on_failure is open)\n"}.run(t)
+	ask{"reset kind", term.ExitWrong, "store unavailable"}.run(t)
 	if err := redis.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	late := time.After(hangs) // connections are made again, which takes its time
+	late := time.After(hangs) // reconnecting takes time
 	for code, _, _ := sluiceRun(t, "status"); code != term.ExitFine; code, _, _ = sluiceRun(t, "status") {
 		select {
 		case <-late:
-			t.Fatal("the store is back, and status does not say so")
-		default:
+			t.Fatal("the store is available again, and status does not show it")
+		case <-time.After(20 * time.Millisecond): // each command leaves an idle connection, of which the listener accepts a limited number
 		}
 	}
 	ask{"status", term.ExitFine, "store      redis " + redis.Addr + ": available"}.run(t)
 }
 
-// Faults of rule files are told to who has them read again.
+// sluice reload prints the errors of rule files.
 func TestLiveReload(t *testing.T) {
 	rules := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")
 	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}", rules))
 	p.asked(t)
-	ask{"reload", term.ExitFine, "the rules are as they were, digest "}.run(t)
+	ask{"reload", term.ExitFine, "the rules have not changed, digest "}.run(t)
 	write(t, filepath.Join(rules, "d.yaml"), "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: yaer, requests_per_unit: x}}\n")
 	_, out, _ := sluiceRun(t, "reload")
-	for _, want := range []string{"the rules before them stay:\n", "d.yaml:3:", "'yaer'", "requests_per_unit"} {
+	for _, want := range []string{"the service keeps its current rules:\n", "d.yaml:3:", "'yaer'", "requests_per_unit"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
 	ask{"reload -o json", term.ExitFindings, `"line": 3`}.run(t)
-	ask{"status", term.ExitFindings, "the files cannot be used since "}.run(t)
+	ask{"status", term.ExitFindings, "reload failed "}.run(t)
 	write(t, filepath.Join(rules, "d.yaml"), "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: 2}}\n")
-	ask{"reload", term.ExitFine, "digest "}.run(t) // the service may have seen the change by itself
-	ask{"status", term.ExitFine, "fine: "}.run(t)
+	ask{"reload", term.ExitFine, "digest "}.run(t) // the service may have reloaded the file before
+	ask{"status", term.ExitFine, "healthy: "}.run(t)
 }
 
-// Shells complete what the running service has, and nothing if there is none.
+// Shells complete the rules and domains of the running service, and nothing without a service.
 func TestLiveCompletion(t *testing.T) {
 	rules, err := filepath.Abs("testdata/live/rules")
 	if err != nil {
@@ -169,7 +169,7 @@ func TestLiveCompletion(t *testing.T) {
 			t.Errorf("completion of %q: %q, want %q", args, got, want)
 		}
 	}
-	t.Setenv("SLUICE_ADMIN", "http://127.0.0.1:1")
+	t.Setenv("SLUICE_ADMIN_URL", "http://127.0.0.1:1")
 	complete(":4", "peek", "")
 	startServe(t, fmt.Sprintf("rules: {paths: [%q]}", rules)).asked(t)
 	const marketing, numbers = "messaging/message_type=marketing\n", "messaging/to_number/message_type\n"
@@ -187,15 +187,15 @@ func TestLiveCompletion(t *testing.T) {
 	complete("posts-per-user\nmixed\n"+marketing+numbers+":4", "suspend", "")
 	_, out, _ := sluiceRun(t, cobra.ShellCompRequestCmd, "peek", "")
 	if !strings.Contains(out, "posts-per-user\t3/day, 20/week\n") {
-		t.Errorf("names come without their limits:\n%s", out)
+		t.Errorf("completions have no limits as descriptions:\n%s", out)
 	}
 }
 
-// Whatever is asked for as JSON is JSON.
+// With -o json commands for a running service print JSON.
 func TestLiveJSON(t *testing.T) {
 	startServe(t, "").asked(t)
 	for _, args := range []string{
-		"status", "status --rules", "top", "top --near", "take --domain demo remote_address=10.0.0.1", "take /",
+		"status", "status --rules", "top", "top --near-limit", "take --domain demo remote_address=10.0.0.1", "take /",
 		"peek demo/remote_address remote_address=10.0.0.1", "reset --domain demo remote_address=10.0.0.1",
 		"block --domain demo remote_address=10.0.0.1 --for 1m", "unblock --domain demo remote_address=10.0.0.1",
 		"suspend demo/remote_address", "resume demo/remote_address", "explain --live /", "watch -n 1 --interval 100ms",
@@ -207,7 +207,7 @@ func TestLiveJSON(t *testing.T) {
 	}
 }
 
-// Watching tells what others do meanwhile, each thing once, and ctrl-C ends it without a fault.
+// watch shows each request of other clients once, and exits with 0 on ctrl-C.
 func TestLiveWatch(t *testing.T) {
 	rules := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 5}}\n")
 	startServe(t, fmt.Sprintf("rules: {paths: [%q]}", rules)).asked(t)
@@ -220,11 +220,11 @@ func TestLiveWatch(t *testing.T) {
 		writer.Close()
 	}()
 	lines := bufio.NewScanner(reader)
-	if !lines.Scan() { // it watches
-		t.Fatalf("watch ended: %v", lines.Err())
+	if !lines.Scan() { // the command has connected
+		t.Fatalf("watch exited: %v", lines.Err())
 	}
 	if !strings.HasPrefix(lines.Text(), "{") {
-		t.Errorf("a line begins otherwise than an object: %q", lines.Text())
+		t.Errorf("a line is not a JSON object: %q", lines.Text())
 	}
 	ask{"take -n 7 --domain d k=v", term.ExitFindings, "5 allowed, 2 denied"}.run(t)
 	var seen adminmsg.Counts
@@ -241,6 +241,6 @@ func TestLiveWatch(t *testing.T) {
 	stop()
 	go func() { _, _ = io.Copy(io.Discard, reader) }()
 	if code := <-ended; code != term.ExitFine || seen.Allowed != 5 || seen.Denied != 2 {
-		t.Errorf("watch ends with %d after %+v", code, seen)
+		t.Errorf("watch exits with %d after %+v", code, seen)
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// requestFlags describe an HTTP request, but for its method and URL.
+// requestFlags describe an HTTP request, except for its method and URL.
 type requestFlags struct{ admincli.Described }
 
 func (f *requestFlags) flags(c *cobra.Command) {
 	c.Flags().StringArrayVarP(&f.Headers, "header", "H", nil, "header of the request, 'Name: value'; may be repeated")
 	c.Flags().StringArrayVar(&f.Cookies, "cookie", nil, "cookie, name=value; may be repeated")
-	c.Flags().StringArrayVar(&f.Claims, "claim", nil, "claim of a verified token, name=value; may be repeated")
-	c.Flags().StringArrayVar(&f.Attributes, "attr", nil, "attribute that the program sets, name=value; may be repeated")
-	c.Flags().StringVar(&f.IP, "ip", "", "address of the connection's peer")
+	c.Flags().StringArrayVar(&f.Claims, "claim", nil, "claim of a verified JWT, name=value; may be repeated")
+	c.Flags().StringArrayVar(&f.Attributes, "attr", nil, "attribute attr:NAME, which the application sets, name=value; may be repeated")
+	c.Flags().StringVar(&f.IP, "ip", "", "IP address of the peer")
 	for _, name := range []string{"header", "cookie", "claim", "attr", "ip"} {
 		term.CompleteFlag(c, name)
 	}

@@ -12,16 +12,16 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// resetFlags say whether all keys of a rule are meant.
+// resetFlags are the flags of the reset command.
 type resetFlags struct{ all, yes, dryRun bool }
 
 func resetCommand() *cobra.Command {
 	var r resetFlags
-	c := bucketCommand("reset", "Forget what somebody has spent",
-		"Forget what was spent of limits in a running service, and lift a block. The service's log says who did it.\n\n"+
-			"With --all, forget what all keys of a rule have spent. With Redis the keys are found step by step, with a line of\n"+
-			"progress for each second; in memory it is done at once, and not known how many there were. Memcached cannot find the\n"+
-			"keys of a rule.",
+	c := bucketCommand("reset", "Reset the usage of a key",
+		"Reset the usage of limits in a running service to zero, and lift blocks. The service logs the operation and its operator.\n\n"+
+			"With --all, reset all keys of a rule. With Redis the keys are scanned, and the command prints a line of progress\n"+
+			"every second. With the in-memory store the reset is immediate, and the number of keys is unknown. Memcached does not\n"+
+			"support --all, because it cannot list the keys of a rule.",
 		"  sluice reset posts-per-user user=ada\n"+
 			"  sluice reset --request 'POST /posts' -H 'X-User: ada'\n"+
 			"  sluice reset posts-per-user --all --dry-run\n"+
@@ -35,35 +35,35 @@ func resetCommand() *cobra.Command {
 			}
 			return call(c, &f.live, http.MethodPost, "/v1/reset", s, admincli.WriteReset)
 		})
-	c.Flags().BoolVar(&r.all, "all", false, "all keys of the rule; needs --yes or --dry-run")
-	c.Flags().BoolVar(&r.yes, "yes", false, "with --all: do it")
-	c.Flags().BoolVar(&r.dryRun, "dry-run", false, "with --all: count what would be removed, and remove nothing")
+	c.Flags().BoolVar(&r.all, "all", false, "reset all keys of the rule; needs --yes or --dry-run")
+	c.Flags().BoolVar(&r.yes, "yes", false, "confirm --all")
+	c.Flags().BoolVar(&r.dryRun, "dry-run", false, "count the keys that --all would reset, and reset nothing")
 	return c
 }
 
-// check tells what is wrong with the flags.
+// check returns an error if the flags do not fit together.
 func (r *resetFlags) check(s *adminmsg.Selector) error {
 	switch {
 	case !r.all && (r.yes || r.dryRun):
-		return errors.New("--yes and --dry-run are for all keys of a rule: add --all")
+		return errors.New("--yes and --dry-run need --all")
 	case r.all && (s.Rule == "" || len(s.Key) > 0):
-		return errors.New("--all means all keys of a rule: sluice reset posts-per-user --all")
+		return errors.New("--all resets all keys of one rule: write only the name of the rule, sluice reset posts-per-user --all")
 	case r.all && r.yes && r.dryRun:
-		return errors.New("--yes removes and --dry-run does not: use one")
+		return errors.New("--yes and --dry-run exclude each other: use one")
 	case r.all && !r.yes && !r.dryRun:
-		return fmt.Errorf("this forgets what all keys of %s have spent: add --yes, or --dry-run to count them first", s.Rule)
+		return fmt.Errorf("this resets the usage of all keys of rule %s: add --yes to confirm, or --dry-run to count the keys first", s.Rule)
 	}
 	return nil
 }
 
-// resetAll resets all keys of a rule, page by page, and says how far it is.
+// resetAll resets all keys of a rule, page by page, and prints progress.
 func resetAll(c *cobra.Command, live *remoteFlags, page adminmsg.RuleReset) error {
 	total := adminmsg.RuleWasReset{Rule: page.Rule, DryRun: page.DryRun}
 	for {
 		var done adminmsg.RuleWasReset
 		if _, err := live.ask(c, http.MethodPost, "/v1/reset/rule", page, &done); err != nil {
 			if total.Removed != nil && !page.DryRun {
-				err = fmt.Errorf("%w (%s removed before that: run it again for the rest)", err, term.Thousands(*total.Removed))
+				err = fmt.Errorf("%w (%s buckets and blocks were reset before the error: run the command again for the rest)", err, term.Thousands(*total.Removed))
 			}
 			return err
 		}
@@ -74,11 +74,11 @@ func resetAll(c *cobra.Command, live *remoteFlags, page adminmsg.RuleReset) erro
 			}
 			total.Removed = &n
 		}
-		if page.After = done.Next; page.After == "" {
+		if page.PageToken = done.NextPageToken; page.PageToken == "" {
 			break
 		}
 		if total.Removed != nil {
-			fmt.Fprintf(c.ErrOrStderr(), "%s so far\n", term.Thousands(*total.Removed))
+			fmt.Fprintf(c.ErrOrStderr(), "%s buckets and blocks so far\n", term.Thousands(*total.Removed))
 		}
 	}
 	if live.out.IsJSON() {

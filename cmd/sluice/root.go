@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// run is the whole program, for tests to call. It returns the exit code.
+// run executes the program with the given arguments and returns its exit code. Tests call it instead of starting a process.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := rootCommand(stdout, stderr)
 	root.SetArgs(args)
@@ -22,7 +22,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return term.ExitFindings
 	case err != nil:
 		out := logwriter.New(logwriter.Config{Output: stderr})
-		for line := range strings.SplitSeq(fmt.Sprintf("sluice: %v", err), "\n") { // it may quote a file, or what a server sent
+		for line := range strings.SplitSeq(fmt.Sprintf("sluice: %v", err), "\n") { // the error may quote a file or a server's response
 			fmt.Fprintln(out, term.Printable(line))
 		}
 		_ = out.Close(term.OutputTimeout)
@@ -31,23 +31,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return term.ExitFine
 }
 
-const rootExample = `  sluice demo                                          # a limited API to play with
-  sluice serve                                         # the service that Envoy and others ask
-  sluice serve --config sluice.yaml                    # the same, and a gateway before your API
-  sluice check rules/                                  # are the rules sound?
-  sluice test rules/                                   # do they limit what they should?
+const rootExample = `  sluice demo                                # run a small rate-limited API to try
+  sluice serve                               # run the rate limit service with a demo rule
+  sluice serve --config sluice.yaml          # run the service, or a gateway, from a configuration file
+  sluice check rules/                        # check rule files for errors
+  sluice test rules/                         # run the tests of the rule files
   sluice explain --rules rules/ 'POST /posts' -H 'X-User: ada'
-  sluice simulate --rules rules/ access.log             # whom would they have denied?
-  sluice limits --html rules/ >limits.html             # for the developers who use your API
-  sluice top                                           # whom does the running service limit?`
+  sluice simulate --rules rules/ access.log  # replay an access log through the rules
+  sluice limits --html rules/ >limits.html   # document the limits for the users of your API
+  sluice top                                 # show the keys that a running service denies most often`
 
 func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sluice",
-		Short: "Limit how much of something may happen in how long",
-		Long: "Limit how much of something may happen in how long.\n\n" +
-			"Results go to standard output, progress and faults to standard error. Every command ends with\n" +
-			"0 if all is fine, 1 if it found something, 2 for wrong use or input that cannot be read.",
+		Short: "Distributed rate limiter: service, API gateway and tools for rule files",
+		Long: "Sluice is a distributed rate limiter: a service for Envoy, HTTP and Redis clients, an API gateway with a\n" +
+			"durable queue, and tools to write, test and operate rate limits.\n\n" +
+			"Results go to standard output, progress and errors to standard error. Exit codes of all commands:\n\n" +
+			"  0  success\n" +
+			"  1  findings, such as an error in a rule file, a failed test or a denied request\n" +
+			"  2  wrong usage, unreadable input or an unreachable service",
 		Example:       rootExample,
 		Version:       version(),
 		SilenceErrors: true,
@@ -57,13 +60,13 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Rules:", []*cobra.Command{
+		{"Rule files:", []*cobra.Command{
 			checkCommand(), testCommand(), explainCommand(), simulateCommand(), limitsCommand(), fmtCommand(), schemaCommand(),
 		}},
-		{"The service:", []*cobra.Command{
+		{"Servers and tools:", []*cobra.Command{
 			serveCommand(), benchCommand(), ratelimitCommand(), demoCommand(), apikeyCommand(), passwordCommand(),
 		}},
-		{"Ask a running service:", []*cobra.Command{
+		{"Operate a running service:", []*cobra.Command{
 			statusCommand(), topCommand(), watchCommand(), takeCommand(), peekCommand(), resetCommand(), blockCommand(),
 			unblockCommand(), suspendCommand(), resumeCommand(), reloadCommand(), queueCommand(),
 		}},
@@ -75,7 +78,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 		root.AddCommand(g.commands...)
 	}
 	root.AddCommand(versionCommand())
-	root.SetOut(stdout) // before the commands that ask for it when they are made
+	root.SetOut(stdout) // before the default commands, which read the output when they are created
 	root.SetErr(stderr)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -84,7 +87,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 	return root
 }
 
-// addMissingExamples gives the commands that come with the library an example, which every command has.
+// addMissingExamples adds examples to cobra's own commands, because every command has one.
 func addMissingExamples(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		switch c.Name() {

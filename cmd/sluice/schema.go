@@ -10,11 +10,12 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// schemaKinds are what there is a schema of.
+// schemaKinds are the file formats that have a schema.
 var schemaKinds = []string{"rules", "envoy", "test", "service"}
 
-const schemaLong = `Print the JSON Schema of rule files (the default), of files in Envoy's format, of test files, or of the
-configuration of sluice serve. Editors that know it complete keys and mark mistakes. Name it in the first line of a file:
+const schemaLong = `Print the JSON Schema of rule files (the default), of rule files in Envoy's format, of test files, or of the
+configuration file of sluice serve. With the schema, editors complete keys and mark errors. Name it in the first line
+of a file:
 
   # yaml-language-server: $schema=./sluice.schema.json`
 
@@ -22,7 +23,7 @@ const schemaExample = `  sluice schema >sluice.schema.json
   sluice schema test >sluice-test.schema.json`
 
 func schemaCommand() *cobra.Command {
-	c := newCommand("schema [rules|envoy|test|service]", "Print the JSON Schema of rule files, test files and the service's configuration, for editors",
+	c := newCommand("schema [rules|envoy|test|service]", "Print the JSON Schema of a file format, for editors",
 		schemaLong, schemaExample, func(c *cobra.Command, args []string) error {
 			kind := "rules"
 			if len(args) > 0 {
@@ -37,7 +38,7 @@ func schemaCommand() *cobra.Command {
 		})
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return fmt.Errorf("sluice schema prints one schema: write one of %s", strings.Join(schemaKinds, ", "))
+			return fmt.Errorf("sluice schema takes one argument: write one of %s", strings.Join(schemaKinds, ", "))
 		}
 		return nil
 	}

@@ -22,13 +22,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// told is what an operator was told.
+// told is a response of the admin API.
 type told struct {
 	status int
 	body   string
 }
 
-// operate asks the admin API. Status 0 is no answer.
+// operate calls the admin API. Status 0 means that there was no response.
 func (p *process) operate(t *testing.T, method, path, body string, headers ...string) told {
 	t.Helper()
 	return operate(t, http.DefaultClient, "http://"+p.admin, method, path, body, headers...)
@@ -56,7 +56,7 @@ func operate(t *testing.T, c *http.Client, base, method, path, body string, head
 	return told{resp.StatusCode, string(b)}
 }
 
-// Operators look at somebody, block and free them, and what the service answers follows.
+// Operators peek at, block and unblock a key, and the decisions of the service follow.
 func TestServeOperators(t *testing.T) {
 	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}", rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 2}}\n")))
 	client := p.client(t)
@@ -75,26 +75,26 @@ func TestServeOperators(t *testing.T) {
 	}
 	p.operate(t, "POST", "/v1/reset", who+"}")
 	answers("OK: OK 2/YEAR left 1")
-	p.operate(t, "POST", "/v1/block", who+`,"for":"1h"}`)
+	p.operate(t, "POST", "/v1/block", who+`,"duration":"1h"}`)
 	answers("OVER_LIMIT: OVER_LIMIT 2/YEAR left 0")
 	p.operate(t, "POST", "/v1/suspend", `{"rules":["d/k"]}`)
 	answers("OK: OK")
 	p.operate(t, "POST", "/v1/resume", `{"rules":["d/k"]}`)
 	answers("OVER_LIMIT: OVER_LIMIT 2/YEAR left 0")
-	p.operate(t, "POST", "/v1/block", who+`,"for":"0s"}`)
+	p.operate(t, "POST", "/v1/block", who+`,"duration":"0s"}`)
 	answers("OK: OK 2/YEAR left 0")
-	for _, want := range []string{"what=reset", "what=block", "what=suspend", "what=resume", "what=block"} {
-		if line := p.await(t, "msg=admin"); !strings.Contains(line, want) || !strings.Contains(line, "outcome=done") {
-			t.Errorf("the log says %s, want %s", line, want)
+	for _, want := range []string{"action=reset", "action=block", "action=suspend", "action=resume", "action=block"} {
+		if line := p.await(t, "msg=audit"); !strings.Contains(line, want) || !strings.Contains(line, "outcome=done") {
+			t.Errorf("the log line is %s, want %s", line, want)
 		}
 	}
 	p.operate(t, "PUT", "/v1/log-level", `{"level":"error"}`)
 	p.await(t, "level=error")
 	p.operate(t, "POST", "/v1/resume", `{"rules":["d/k"]}`)
-	p.await(t, "what=resume") // which the level does not hide
+	p.await(t, "action=resume") // the log level does not hide it
 }
 
-// Operators see what was decided, and who was denied.
+// Operators see the decisions and the denied keys.
 func TestServeTop(t *testing.T) {
 	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}", rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 2}}\n")))
 	client := p.client(t)
@@ -102,7 +102,7 @@ func TestServeTop(t *testing.T) {
 		rlstest.Answer(t.Context(), client, "d", "k=noisy")
 	}
 	rlstest.Answer(t.Context(), client, "d", "k=quiet")
-	if got := p.operate(t, "GET", "/v1/top", ""); !strings.Contains(got.body, `"entries":[{"rule":"d/k","key":{"k":"noisy"},"count":3,"error":0}]`) {
+	if got := p.operate(t, "GET", "/v1/top", ""); !strings.Contains(got.body, `"entries":[{"rule":"d/k","key":{"k":"noisy"},"count":3,"max_error":0}]`) {
 		t.Errorf("top: %d %s", got.status, got.body)
 	}
 	if got := p.operate(t, "GET", "/v1/rules", ""); !strings.Contains(got.body, `"allowed":3,"denied":3,"shadow_denied":0,`) {
@@ -113,7 +113,7 @@ func TestServeTop(t *testing.T) {
 	}
 }
 
-// Rules are read at once when an operator says so, and what is wrong with them is said to who asked.
+// A reload by an operator loads the rules at once, and the response contains their errors.
 func TestServeReloadByOperator(t *testing.T) {
 	directory := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")
 	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}", directory))
@@ -121,7 +121,7 @@ func TestServeReloadByOperator(t *testing.T) {
 		Rules struct {
 			Digest    string
 			Files     []string
-			LastError *struct{ Text string } `json:"last_error"`
+			LastError *struct{ Message string } `json:"last_error"`
 		}
 	},
 	) {
@@ -133,7 +133,7 @@ func TestServeReloadByOperator(t *testing.T) {
 	}
 	first := status().Rules
 	if first.Digest == "" || len(first.Files) != 1 || first.LastError != nil {
-		t.Errorf("the status says %+v", first)
+		t.Errorf("the status is %+v", first)
 	}
 	if got := p.operate(t, "POST", "/v1/reload", ""); got.status != 200 || got.body != fmt.Sprintf("{\"digest\":%q,\"changed\":false,\"restart_needed\":[],\"config_error\":\"\"}\n", first.Digest) {
 		t.Errorf("without a change: %d %s", got.status, got.body)
@@ -142,24 +142,24 @@ func TestServeReloadByOperator(t *testing.T) {
 	write(t, file, "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: many}}\n  - {ky: 1}\n")
 	got := p.operate(t, "POST", "/v1/reload", "")
 	if got.status != 422 || !strings.Contains(got.body, `"line":3`) || !strings.Contains(got.body, `"line":4`) || !strings.Contains(got.body, "d.yaml") {
-		t.Errorf("at fault: %d %s", got.status, got.body)
+		t.Errorf("rule files with errors: %d %s", got.status, got.body)
 	}
-	if s := status().Rules; s.Digest != first.Digest || s.LastError == nil || !strings.Contains(s.LastError.Text, "requests_per_unit") {
-		t.Errorf("the status says %+v", s)
+	if s := status().Rules; s.Digest != first.Digest || s.LastError == nil || !strings.Contains(s.LastError.Message, "requests_per_unit") {
+		t.Errorf("the status is %+v", s)
 	}
 	write(t, file, "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: 9}}\n")
-	if got := p.operate(t, "POST", "/v1/reload", ""); got.status != 200 { // who noticed first, they or the watcher, is open
+	if got := p.operate(t, "POST", "/v1/reload", ""); got.status != 200 { // the file watcher may have reloaded them first
 		t.Errorf("in order: %d %s", got.status, got.body)
 	}
 	if s := status().Rules; s.Digest == first.Digest || s.LastError != nil {
-		t.Errorf("the status says %+v", s)
+		t.Errorf("the status is %+v", s)
 	}
 	if got := rlstest.Answer(t.Context(), p.client(t), "d", "k=v"); got != "OK: OK 9/YEAR left 8" {
 		t.Errorf("got %s", got)
 	}
 }
 
-// A store that is away is seen in the status, and that the service answers all the same.
+// The status shows that the store is unavailable, and the service still decides.
 func TestServeStatusOfStore(t *testing.T) {
 	redis := redistest.Start(t)
 	p := startServe(t, fmt.Sprintf("store: {kind: redis, url: '%s'}", redis.URL()))
@@ -174,9 +174,9 @@ func TestServeStatusOfStore(t *testing.T) {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	if got := p.get(t, "/readyz"); got != 200 {
-		t.Errorf("/readyz answers %d", got)
+		t.Errorf("/readyz: status %d", got)
 	}
-	// One that has not read how many share the store says so, unless it was told.
+	// An instance that could not read the number of instances reports it as unknown, unless the number is configured.
 	for settings, want := range map[string]string{"": `"instances":0,`, ", instances: 4": `"instances":4,`} {
 		p := startServe(t, fmt.Sprintf("store: {kind: redis, url: '%s'%s}", redis.URL(), settings))
 		if got := p.operate(t, "GET", "/v1/status", ""); !strings.Contains(got.body, want) {
@@ -185,28 +185,28 @@ func TestServeStatusOfStore(t *testing.T) {
 	}
 }
 
-// Beyond this machine operators say who they are: the service does not start otherwise.
+// On addresses other than loopback the admin API needs authentication: the service does not start without it.
 func TestServeAdminNeedsAToken(t *testing.T) {
 	directory := t.TempDir()
 	file := filepath.Join(directory, "sluice.yaml")
 	for content, want := range map[string]string{
-		"listeners:\n  grpc: {address: '127.0.0.1:0'}\n  admin: {address: ':0'}\n": "sluice.yaml:3:20: listeners.admin.address: :0 can be reached from other machines",
+		"listeners:\n  grpc: {address: '127.0.0.1:0'}\n  admin: {address: ':0'}\n": "sluice.yaml:3:20: listeners.admin.address: :0 can be reached from other hosts without authentication",
 		"admin: {token_file: none}\n":  "admin.token_file: ",
-		"admin: {token_file: short}\n": "short: a token of 6 characters can be guessed: write at least 16, such as openssl rand -hex 32 prints",
+		"admin: {token_file: short}\n": "short: a token of 6 characters can be guessed: write at least 16 characters, such as the output of openssl rand -hex 32",
 	} {
 		write(t, file, content)
 		write(t, filepath.Join(directory, "short"), "canary\n")
 		code, stdout, stderr := sluiceRun(t, "serve", "--config", file)
 		if code == 0 || !strings.Contains(stderr, want) || strings.Contains(stdout+stderr, "canary") {
-			t.Errorf("%s: ends with %d and says\n%s\nwant %s", content, code, stderr, want)
+			t.Errorf("%s: exit %d and\n%s\nwant %s", content, code, stderr, want)
 		}
 	}
 	if c := config.Default(); c.Admin.Address != "127.0.0.1:6070" || c.GRPC.Address != "127.0.0.1:8081" || c.HTTP.Address != "127.0.0.1:8080" {
-		t.Errorf("by default it listens on %s, %s and %s", c.Admin.Address, c.GRPC.Address, c.HTTP.Address)
+		t.Errorf("the default listeners are %s, %s and %s", c.Admin.Address, c.GRPC.Address, c.HTTP.Address)
 	}
 }
 
-// Operators elsewhere show a certificate, and are called by its name.
+// Remote operators authenticate with a client certificate, and the log has the name in it.
 func TestServeAdminCertificates(t *testing.T) {
 	directory := t.TempDir()
 	ca := certtest.New(t)
@@ -219,7 +219,7 @@ func TestServeAdminCertificates(t *testing.T) {
 listeners:
   grpc: {address: '127.0.0.1:0'}
   http: {address: '127.0.0.1:0'}
-  admin: {address: ':0', tls: {cert: %q, key: %q, client_ca: %q}}
+  admin: {address: ':0', tls: {cert_file: %q, key_file: %q, client_ca_file: %q}}
 admin: {token_file: %q}
 `, in("tls.crt"), in("tls.key"), in("ca.crt"), in("token")))
 	_, port, _ := net.SplitHostPort(p.admin)
@@ -239,9 +239,9 @@ admin: {token_file: %q}
 		t.Cleanup(transport.CloseIdleConnections)
 		return &http.Client{Transport: transport}
 	}
-	for name, pair := range map[string]*certtest.Pair{"nobody": nil, "a stranger": &stranger} {
+	for name, pair := range map[string]*certtest.Pair{"no certificate": nil, "an unknown certificate": &stranger} {
 		if got := operate(t, as(pair), base, "GET", "/v1/status", "", "Authorization", "Bearer a-token-of-operators"); got.status != 0 {
-			t.Errorf("%s is answered %d", name, got.status)
+			t.Errorf("%s: status %d", name, got.status)
 		}
 	}
 	if got := operate(t, as(&client), base, "GET", "/v1/status", ""); got.status != 401 {
@@ -250,12 +250,12 @@ admin: {token_file: %q}
 	if got := operate(t, as(&client), base, "POST", "/v1/suspend", `{"rules":["demo/remote_address"]}`, "Authorization", "Bearer a-token-of-operators"); got.status != 200 {
 		t.Errorf("an operator: %d %s", got.status, got.body)
 	}
-	if line := p.await(t, "what=suspend"); !strings.Contains(line, `who="certificate spiffe://ops/ada"`) {
-		t.Errorf("the log says %s", line)
+	if line := p.await(t, "action=suspend"); !strings.Contains(line, `principal="certificate spiffe://ops/ada"`) {
+		t.Errorf("the log line is %s", line)
 	}
 }
 
-// Who watches does not hold up the end, and is told no lie.
+// Clients of /v1/watch do not delay the shutdown, and receive no wrong event.
 func TestServeEndsUnderWatch(t *testing.T) {
 	p := startServe(t, "listeners: {grpc: {address: '127.0.0.1:0'}, http: {address: '127.0.0.1:0'}, drain: {timeout: 5m}}")
 	r, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, "http://"+p.admin+"/v1/watch?interval=1m", nil)
@@ -272,12 +272,12 @@ func TestServeEndsUnderWatch(t *testing.T) {
 	}
 	p.signal(t, syscall.SIGTERM)
 	<-p.ended
-	if text := strings.Join(p.log(), "\n"); strings.Contains(text, "cut off") {
-		t.Errorf("the log says\n%s", text)
+	if text := strings.Join(p.log(), "\n"); strings.Contains(text, "drain timeout exceeded") {
+		t.Errorf("the log is\n%s", text)
 	}
 }
 
-// What is too large, too deep or no request at all is refused, and others are answered.
+// Requests that are too large, too deeply nested or malformed are rejected, and other clients are served.
 func TestServeAdminHostile(t *testing.T) {
 	p := startServe(t, "")
 	large := strings.Repeat("x", 10<<20)
@@ -295,7 +295,7 @@ func TestServeAdminHostile(t *testing.T) {
 		"large query": {"/v1/keys?rule=" + strings.Repeat("é", 1000), "", 405},
 	} {
 		got := p.operate(t, http.MethodPost, tt.path, tt.body)
-		if got.status != tt.want && (got.status != 0 || len(tt.path)+len(tt.body) < 1<<19) { // it may hang up on who sends so much
+		if got.status != tt.want && (got.status != 0 || len(tt.path)+len(tt.body) < 1<<19) { // the service may close the connection of a client that sends so much
 			t.Errorf("%s: %d %.200s, want %d", name, got.status, got.body, tt.want)
 		}
 	}
@@ -307,14 +307,14 @@ func TestServeAdminHostile(t *testing.T) {
 	}
 	_, _ = io.Copy(raw(t, p.admin), bytes.NewReader([]byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")))
 	if got := p.operate(t, http.MethodGet, "/v1/status", ""); got.status != 200 {
-		t.Errorf("beside %d slow clients: %d %s", len(slow), got.status, got.body)
+		t.Errorf("with %d slow clients: %d %s", len(slow), got.status, got.body)
 	}
 	for _, c := range slow {
 		_ = c.Close()
 	}
 	for _, line := range p.log() {
 		if strings.ContainsAny(line, "\x00\x1b") || len(line) > 2000 {
-			t.Errorf("the log says %q", line)
+			t.Errorf("the log line is %q", line)
 		}
 	}
 }

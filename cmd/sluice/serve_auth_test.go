@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// exampleRules are the rules that the examples of proxies use.
+// exampleRules is the directory of the rules in the examples of proxies.
 const exampleRules = "../../examples/auth/rules.yaml"
 
 // startAuth runs sluice serve with the rules of the examples.
@@ -30,16 +30,17 @@ func startAuth(t *testing.T, more string) *process {
 	return startServe(t, fmt.Sprintf("rules: {paths: [%q]}\n%s", rules, more))
 }
 
-// The service that the examples ask is sound.
+// The configuration and rules of the examples are valid.
 func TestAuthExample(t *testing.T) {
 	for _, args := range [][]string{{"check", "../../examples/auth/sluice.yaml"}, {"fmt", "--check", exampleRules}} {
 		if code, stdout, stderr := sluiceRun(t, args...); code != term.ExitFine || strings.Contains(stdout+stderr, "warning") {
-			t.Errorf("sluice %v ends with %d\n%s%s", args, code, stdout, stderr)
+			t.Errorf("sluice %v: exit %d\n%s%s", args, code, stdout, stderr)
 		}
 	}
 }
 
-// Traefik cannot be had here. Its example is YAML, asks where Sluice answers, and does not let clients say what they ask for.
+// Traefik is not installed here, so that only its configuration is checked: it is YAML, uses the endpoint of Sluice, and does not
+// trust forwarding headers of clients.
 func TestTraefikExample(t *testing.T) {
 	var dynamic struct {
 		HTTP struct {
@@ -57,7 +58,7 @@ func TestTraefikExample(t *testing.T) {
 	}
 	f := dynamic.HTTP.Middlewares["sluice"].ForwardAuth
 	if f.Address != "http://127.0.0.1:8080/v1/auth" || f.TrustForwardHeader == nil || *f.TrustForwardHeader {
-		t.Errorf("it asks %+v", f)
+		t.Errorf("forwardAuth is %+v", f)
 	}
 	if got := dynamic.HTTP.Routers["app"].Middlewares; len(got) != 1 || got[0] != "sluice" {
 		t.Errorf("requests go through %q", got)
@@ -70,14 +71,14 @@ func TestTraefikExample(t *testing.T) {
 	}
 }
 
-// A proxyExample starts a proxy as its example has it, but for addresses and what is replaced.
+// proxyExample is the configuration of a proxy in the examples, with replaced addresses and other texts.
 type proxyExample func(t *testing.T, sluice string, replace ...string) forwardauthtest.Proxy
 
 func startNginx(t *testing.T, sluice string, replace ...string) forwardauthtest.Proxy {
 	t.Helper()
 	forwardauthtest.Need(t, "nginx")
 	address := tcptest.FreeAddress(t)
-	// Files that nginx writes would be where the system's own nginx has them.
+	// Without this, nginx would write its files to the directories of the system's nginx.
 	here := "access_log off;\n"
 	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		here += name + "_temp_path " + name + ";\n"
@@ -98,7 +99,7 @@ func startHAProxy(t *testing.T, sluice string, replace ...string) forwardauthtes
 	return forwardauthtest.Proxy{Address: address}
 }
 
-// proxyExamples say how to have them closed while Sluice is away, since they are open, and how to have less patience.
+// proxyExamples contains, for each proxy, the change that makes it fail closed instead of open, and one that shortens its timeout.
 var proxyExamples = map[string]struct {
 	start     proxyExample
 	closed    []string
@@ -106,7 +107,7 @@ var proxyExamples = map[string]struct {
 }{
 	"nginx": {
 		startNginx,
-		[]string{"error_page 502 504 = @sluice_away;", ""},
+		[]string{"error_page 502 504 = @sluice_unavailable;", ""},
 		[]string{"proxy_read_timeout 2s;", "proxy_read_timeout 200ms;"},
 	},
 	"haproxy": {
@@ -116,7 +117,7 @@ var proxyExamples = map[string]struct {
 	},
 }
 
-// Clients of nginx and HAProxy are limited, are told so, and cannot get around it.
+// nginx and HAProxy enforce the limits, send the denial to clients, and clients cannot bypass them.
 func TestServeAuth(t *testing.T) {
 	for name, proxy := range proxyExamples {
 		t.Run(name, func(t *testing.T) {
@@ -126,9 +127,9 @@ func TestServeAuth(t *testing.T) {
 	}
 }
 
-// What proxies ask is counted by the status that is meant.
+// Requests of proxies are counted in the metrics with their status.
 func TestServeAuthMetrics(t *testing.T) {
-	p := startAuth(t, "metrics: {on_http: true}")
+	p := startAuth(t, "metrics: {http_listener: true}")
 	for _, path := range []string{"/v1/auth", "/v1/auth/nginx"} {
 		for uri, want := range map[string]int{"/": 204, "/internal/x": 403} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.http+path, nil)
@@ -146,7 +147,7 @@ func TestServeAuthMetrics(t *testing.T) {
 		}
 	}
 	if got := p.get(t, "/v1/auth/nginx"); got != http.StatusInternalServerError {
-		t.Errorf("a question that is none: %d", got)
+		t.Errorf("a malformed request: %d", got)
 	}
 	got := p.metrics(t)
 	for _, want := range []string{
@@ -154,12 +155,12 @@ func TestServeAuthMetrics(t *testing.T) {
 		`sluice_requests_total{code="500",protocol="auth"} 1`, `sluice_requests_total{code="429",protocol="auth"} 0`,
 	} {
 		if !strings.Contains(got, "\n"+want) {
-			t.Errorf("there is no %s", want)
+			t.Errorf("no %s in the metrics", want)
 		}
 	}
 }
 
-// While Sluice cannot be reached requests pass or not, as the proxy was told.
+// While Sluice cannot be reached, requests pass or not, as the proxy is configured.
 func TestServeAuthAway(t *testing.T) {
 	for name, proxy := range proxyExamples {
 		for _, open := range []bool{true, false} {
@@ -179,7 +180,7 @@ func TestServeAuthAway(t *testing.T) {
 	}
 }
 
-// A Sluice that takes connections and never answers is away too.
+// A Sluice that accepts connections and never responds counts as unavailable too.
 func TestServeAuthHangs(t *testing.T) {
 	for name, proxy := range proxyExamples {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +195,7 @@ func TestServeAuthHangs(t *testing.T) {
 	}
 }
 
-// A rule that is closed while the store is away refuses, also where the proxy lets requests pass while Sluice is away.
+// A rule that fails closed denies while the store is unavailable, even if the proxy fails open while Sluice is unavailable.
 func TestServeAuthClosed(t *testing.T) {
 	for name, proxy := range proxyExamples {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 )
 
-// Of guesses that come at once, over the gateway or to operators' API, no more are checked than the limit allows. A login
-// from another address passes beside them.
+// Of concurrent guesses at the gateway or the admin API, only as many are checked as the limit allows. A login from another
+// address succeeds at the same time.
 func TestParallelGuessesThroughGateway(t *testing.T) {
 	d := t.TempDir()
 	key, hash := authn.NewKey()
@@ -27,7 +27,7 @@ func TestParallelGuessesThroughGateway(t *testing.T) {
 	api := tellsHeaders(t)
 	p, address := startGateway(t,
 		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: /**, upstream: api, authentication: [api_keys, basic]}]}", api.URL), "rules: []",
-		fmt.Sprintf("authentication: {api_keys: {files: %q}, basic: {files: %q}, wrong_attempts: 5/h}\n'admin': {token_file: %q}", filepath.Join(d, "keys.yaml"), filepath.Join(d, "users.yaml"), token))
+		fmt.Sprintf("authentication: {api_keys: {files: %q}, basic: {files: %q}, failed_attempts: 5/h}\n'admin': {token_file: %q}", filepath.Join(d, "keys.yaml"), filepath.Join(d, "users.yaml"), token))
 	client := func(from string, conns int) *http.Client {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 		tr := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 120, MaxConnsPerHost: conns}
@@ -65,7 +65,7 @@ func TestParallelGuessesThroughGateway(t *testing.T) {
 		})
 		all.Wait()
 		if statuses[200] > 0 || statuses[401] > most || statuses[401] == 0 || other[200] != 1 {
-			t.Errorf("%s from %s: %v, want at most %d of 401; from elsewhere %v", url, from, statuses, most, other)
+			t.Errorf("%s from %s: %v, want at most %d of 401; from the other address %v", url, from, statuses, most, other)
 		}
 		t.Logf("%s from %s: %v", url, from, statuses)
 	}

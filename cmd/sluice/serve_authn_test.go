@@ -22,7 +22,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// tellsHeaders is an application that tells which headers of ours and which credentials it was sent.
+// tellsHeaders is an upstream that responds with the identity headers and credentials that it received.
 func tellsHeaders(t *testing.T) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +37,7 @@ func tellsHeaders(t *testing.T) *httptest.Server {
 	return s
 }
 
-// Keys, tokens and passwords through sluice serve: who it is reaches rules and upstreams, and no secret does.
+// API keys, JWTs and passwords through sluice serve: rules and upstreams get the identity, and no secrets.
 func TestServeAuthentication(t *testing.T) {
 	d := t.TempDir()
 	in := func(name, text string) string {
@@ -59,16 +59,16 @@ func TestServeAuthentication(t *testing.T) {
 		t.Fatal(err)
 	}
 	signed.Claims.(jwt.MapClaims)["exp"] = time.Now().Add(2 * time.Hour).Unix()
-	fresh, err := signed.SignedString(private) // not shown before
+	fresh, err := signed.SignedString(private) // not sent before
 	if err != nil {
 		t.Fatal(err)
 	}
-	users := in("users.yaml", "users:\n- {user: joe, hash: $2a$10$"+strings.Repeat("a", 53)+"}\n") // of nothing that anybody knows
+	users := in("users.yaml", "users:\n- {user: joe, hash: $2a$10$"+strings.Repeat("a", 53)+"}\n") // hash of an unknown password
 	api := tellsHeaders(t)
 	p, address := startGateway(t,
-		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: /open, upstream: api}, {path: /maybe, upstream: api, authentication: api_keys, anonymous: true}, {path: /**, upstream: api, authentication: [jwt, api_keys, basic]}]}", api.URL),
+		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: /open, upstream: api}, {path: /maybe, upstream: api, authentication: api_keys, allow_anonymous: true}, {path: /**, upstream: api, authentication: [jwt, api_keys, basic]}]}", api.URL),
 		"rules: [{name: free, match: {attr: {plan: free}}, per: attr:user, limit: 2/h}]",
-		fmt.Sprintf("authentication: {api_keys: {files: %q}, jwt: {algorithms: EdDSA, jwks_file: %q, audience: api}, basic: {files: %q}, identity_headers: {X-User: user, X-Plan: plan, X-Team: 'claim:team'}, wrong_attempts: 5/h}", keys, jwks, users))
+		fmt.Sprintf("authentication: {api_keys: {files: %q}, jwt: {algorithms: EdDSA, jwks_file: %q, audience: api}, basic: {files: %q}, identity_headers: {X-User: user, X-Plan: plan, X-Team: 'claim:team'}, failed_attempts: 5/h}", keys, jwks, users))
 	ask := func(path string, headers ...string) string {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
@@ -107,15 +107,15 @@ func TestServeAuthentication(t *testing.T) {
 		{"/maybe", []string{"X-Api-Key", "canary-1"}, `401 ApiKey header="X-Api-Key"`},
 		{"/", []string{"X-Api-Key", bobs}, "200 X-Plan: free;X-User: bob;"},
 		{"/", []string{"X-Api-Key", bobs}, "200 X-Plan: free;X-User: bob;"},
-		{"/", []string{"X-Api-Key", bobs}, "429 "},                             // the rule of his plan
-		{"/", []string{"X-Api-Key", adas}, "200 X-Plan: pro;X-User: ada;"},     // which is not hers
+		{"/", []string{"X-Api-Key", bobs}, "429 "},                             // by the rule of Bob's plan
+		{"/", []string{"X-Api-Key", adas}, "200 X-Plan: pro;X-User: ada;"},     // the rule does not apply to Ada's plan
 		{"/", []string{"Authorization", "Bearer " + token + "x"}, challenges},  // 2 of 5
 		{"/", []string{"Authorization", "Basic am9lOmNhbmFyeQ=="}, challenges}, // joe:canary, 3 of 5
 		{"/", []string{"Authorization", "Bearer eyJhbGciOiJub25lIn0.e30."}, challenges},
 		{"/", []string{"X-Api-Key", "canary-5"}, challenges},
 		{"/", []string{"X-Api-Key", "canary-6"}, "429 "},
-		{"/", []string{"Authorization", "Bearer " + fresh}, "429 "},        // it is not looked at
-		{"/", []string{"X-Api-Key", adas}, "200 X-Plan: pro;X-User: ada;"}, // she logged in from here before
+		{"/", []string{"Authorization", "Bearer " + fresh}, "429 "},        // the token is not verified
+		{"/", []string{"X-Api-Key", adas}, "200 X-Plan: pro;X-User: ada;"}, // Ada logged in from this address before
 		{"/open", nil, "200 "},
 	} {
 		if got := ask(tt.path, tt.headers...); got != tt.want {
@@ -124,9 +124,9 @@ func TestServeAuthentication(t *testing.T) {
 	}
 	write(t, keys, "keys: [canary]\n")
 	p.signal(t, syscall.SIGHUP)
-	p.await(t, "API keys cannot be used: keeping the last good ones")
+	p.await(t, "API keys invalid: last valid content stays in use")
 	write(t, keys, "keys: []\n")
-	p.await(t, "API keys changed") // by itself
+	p.await(t, "API keys changed") // without a reload
 	for _, line := range p.log() {
 		for _, secret := range []string{"canary", adas, bobs, token, "am9lOm"} {
 			if strings.Contains(line, secret) {
@@ -136,7 +136,7 @@ func TestServeAuthentication(t *testing.T) {
 	}
 }
 
-// A service whose files are broken does not start, and says all that is wrong.
+// A service with invalid key or user files does not start, and reports all errors.
 func TestServeBrokenAccounts(t *testing.T) {
 	code, out, stderr := sluiceRun(t, "serve", "--config", "testdata/accounts/sluice.yaml")
 	if code != term.ExitWrong || strings.Contains(out+stderr, "canary") || strings.Count(stderr, "broken.yaml:") != 3 || !strings.Contains(stderr, "users.yaml:2:23: hash:") {

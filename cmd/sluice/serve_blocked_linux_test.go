@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// stuck is the standard error of a program that is read only when the test says so.
+// stuck is the standard error of a program, which the test reads only on demand.
 type stuck struct {
 	*bufio.Reader
 	write *os.File
@@ -37,7 +37,7 @@ func newStuck(t *testing.T) *stuck {
 	return &stuck{bufio.NewReader(r), w}
 }
 
-// fill writes line breaks until there is no room, so that the next write blocks.
+// fill writes line breaks until the pipe is full, so that the next write blocks.
 func (s *stuck) fill(t *testing.T) {
 	t.Helper()
 	fd, err := syscall.Open(fmt.Sprintf("/proc/self/fd/%d", s.write.Fd()), syscall.O_WRONLY|syscall.O_NONBLOCK, 0)
@@ -67,7 +67,7 @@ func (s *stuck) until(t *testing.T, pattern string) (match []string, before []st
 	}
 }
 
-// startStuck runs the program with both outputs stuck.
+// startStuck runs the program with both standard output and standard error blocked.
 func startStuck(t *testing.T, s *stuck, env []string, args ...string) (cmd *exec.Cmd, ended chan error) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0], args...)
@@ -82,7 +82,7 @@ func startStuck(t *testing.T, s *stuck, env []string, args ...string) (cmd *exec
 	return cmd, ended
 }
 
-// endsWithin sends SIGTERM, which ends the program in time.
+// endsWithin sends SIGTERM and fails the test if the program does not exit in time.
 func endsWithin(t *testing.T, cmd *exec.Cmd, ended chan error, d time.Duration) {
 	t.Helper()
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -91,16 +91,16 @@ func endsWithin(t *testing.T, cmd *exec.Cmd, ended chan error, d time.Duration) 
 	select {
 	case err := <-ended:
 		if err != nil {
-			t.Errorf("%v ends with %v", cmd.Args[1:], err)
+			t.Errorf("%v exits with %v", cmd.Args[1:], err)
 		}
 	case <-time.After(d):
-		t.Errorf("%v has not ended %v after SIGTERM", cmd.Args[1:], d)
+		t.Errorf("%v is still running %v after SIGTERM", cmd.Args[1:], d)
 	}
 }
 
-// While standard error and standard output are not read, every request is answered. When they are read again, the lines
-// there and the number of lost lines that the log reports are as many as were logged; the metric says the same. When they
-// are not read at the end, the service ends in time.
+// While standard error and standard output are blocked, every request gets a response. When they are read again, the lines in
+// the log plus the number of dropped lines that it reports equal the logged lines, and the metric has the same number. If they
+// are blocked at the shutdown, the service still exits in time.
 func TestServeOutputBlocked(t *testing.T) {
 	const timeout = 4 * time.Second
 	rules := rulesDir(t, "  - {key: a, descriptors: [{key: b, descriptors: [{key: c, rate_limit: {unit: year, requests_per_unit: 1}}]}]}\n")
@@ -113,7 +113,7 @@ func TestServeOutputBlocked(t *testing.T) {
 	out.fill(t)
 
 	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
-	long := strings.Repeat(`\u0001`, 128) // which a line has as \\x01
+	long := strings.Repeat(`\u0001`, 128) // logged as \\x01
 	body := fmt.Sprintf(`{"domain":"d","descriptors":[[{"key":"a","value":"%[1]s"},{"key":"b","value":"%[1]s"},{"key":"c","value":"%[1]s"}]]}`, long)
 	var denied atomic.Int64
 	flood := func(n int) {
@@ -136,7 +136,7 @@ func TestServeOutputBlocked(t *testing.T) {
 		}
 		callers.Wait()
 	}
-	flood(800) // fewer than denials_per_second, so that each is a line
+	flood(800) // fewer than denials_per_second, so that each denial is a line
 	counted := func() string {
 		resp, err := client.Get("http://" + at[3] + "/metrics")
 		if err != nil {
@@ -144,27 +144,27 @@ func TestServeOutputBlocked(t *testing.T) {
 		}
 		metrics, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		m := regexp.MustCompile(`(?m)^sluice_log_lost_total (\d+)$`).FindSubmatch(metrics)
+		m := regexp.MustCompile(`(?m)^sluice_log_dropped_lines_total (\d+)$`).FindSubmatch(metrics)
 		if err != nil || m == nil || string(m[1]) == "0" {
-			t.Fatalf("%d denied, %v: %s lines lost", denied.Load(), err, m)
+			t.Fatalf("%d denied, %v: %s dropped lines", denied.Load(), err, m)
 		}
 		return string(m[1])
 	}
 	counted()
-	lost, before := out.until(t, `level=ERROR .* lost=(\d+)\n`)
+	lost, before := out.until(t, `level=ERROR .* dropped_lines=(\d+)\n`)
 	n, err := strconv.ParseInt(lost[1], 10, 64)
-	if m := counted(); err != nil || lost[1] != m { // only now: a line may be lost after the first look
-		t.Errorf("the log reports %s lost lines, the metric %s: %v", lost[1], m, err)
+	if m := counted(); err != nil || lost[1] != m { // compared only now, because a line may be dropped after the first reading
+		t.Errorf("the log reports %s dropped lines, the metric %s: %v", lost[1], m, err)
 	}
 	first, all := strings.Join(before, ""), denied.Load()
-	write(t, rules+"/other.yaml", "domain: other\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]\n") // the line about it comes after the others
-	_, before = out.until(t, "rules changed")
+	write(t, rules+"/other.yaml", "domain: other\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]\n") // its line in the log follows the others
+	_, before = out.until(t, "rules reloaded")
 	text := first + strings.Join(before, "")
 	written := int64(strings.Count(text, "msg=denied "))
-	// One other line may be among the lost ones: the one that says that the log's buffer is full.
+	// One other line may be among the dropped ones: the one that reports the full buffer.
 	other := written + n - all
 	if other != 0 && (other != 1 || strings.Contains(text, "bound=log_buffer")) {
-		t.Errorf("%d lines of %d, %d lost", written, all, n)
+		t.Errorf("%d lines of %d, %d dropped", written, all, n)
 	}
 	t.Logf("%d lines: %d written, %d lost", all, written, n)
 
@@ -173,7 +173,7 @@ func TestServeOutputBlocked(t *testing.T) {
 	endsWithin(t, cmd, ended, timeout)
 }
 
-// A reader of the outputs that goes away, such as a log shipper that restarts, does not end the service.
+// The service keeps running when the reader of its outputs exits, such as a log shipper that restarts.
 func TestServeOutputClosed(t *testing.T) {
 	rules := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")
 	file := t.TempDir() + "/sluice.yaml"
@@ -193,14 +193,14 @@ func TestServeOutputClosed(t *testing.T) {
 	for range 20 {
 		resp, err := client.Post("http://"+at[2]+"/v1/check", "application/json", strings.NewReader(`{"domain":"d","descriptors":[[{"key":"k","value":"v"}]]}`))
 		if err != nil {
-			t.Fatalf("after the reader of the log has gone: %v", err)
+			t.Fatalf("after the reader of the log exited: %v", err)
 		}
 		resp.Body.Close()
 		if resp.StatusCode == http.StatusTooManyRequests {
 			denied++
 		}
 	}
-	lost := regexp.MustCompile(`(?m)^sluice_log_lost_total [1-9]`)
+	lost := regexp.MustCompile(`(?m)^sluice_log_dropped_lines_total [1-9]`)
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		resp, err := client.Get("http://" + at[3] + "/metrics")
 		if err != nil {
@@ -212,13 +212,13 @@ func TestServeOutputClosed(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d were denied, and no line is lost", denied)
+			t.Fatalf("%d were denied, and no line was dropped", denied)
 		}
 	}
 	endsWithin(t, cmd, ended, 10*time.Second)
 }
 
-// The other services end too when their outputs are not read, from the start on; so does one that cannot start.
+// The other servers exit too if their outputs are blocked from the start, and so does one that cannot start.
 func TestOutputBlockedFromTheStart(t *testing.T) {
 	rules := rulesDir(t, "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n")
 	for name, c := range map[string]struct {
@@ -226,7 +226,7 @@ func TestOutputBlockedFromTheStart(t *testing.T) {
 		env   []string
 		args  []string
 	}{
-		"demo": {ready: "ctrl-C ends", args: []string{"demo", "--listen", "127.0.0.1:0"}},
+		"demo": {ready: "ctrl-C stops", args: []string{"demo", "--listen", "127.0.0.1:0"}},
 		"ratelimit": {
 			ready: "listening", args: []string{"ratelimit"},
 			env: []string{"BACKEND_TYPE=memory", "USE_STATSD=false", "RUNTIME_ROOT=" + rules, "RUNTIME_WATCH_ROOT=false", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0"},
@@ -248,10 +248,10 @@ func TestOutputBlockedFromTheStart(t *testing.T) {
 		select {
 		case err := <-ended:
 			if err == nil {
-				t.Error("it does not fail")
+				t.Error("the start does not fail")
 			}
 		case <-time.After(20 * time.Second):
-			t.Error("it has not ended")
+			t.Error("the program is still running")
 		}
 	})
 }

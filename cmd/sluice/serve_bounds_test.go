@@ -22,7 +22,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// bounded is a running service with small bounds, and what is said to its listeners.
+// bounded is a running service with small bounds, and helpers that send requests to its listeners.
 type bounded struct {
 	*process
 	gateway, resp string
@@ -57,7 +57,7 @@ client_ip: {trusted_proxies: [127.0.0.1]}
 rules:
   - {name: attribute, match: {path: /attribute}, per: header:X-Attribute, limit: 1000000/h}
   - {name: later, match: {path: /later}, per: header:X-User, limit: 1/h, on_limit: queue}
-  - {name: usage, match: {path: /usage}, limit: 1000000/h, settle: {json: usage}}
+  - {name: usage, match: {path: /usage}, limit: 1000000/h, actual_cost: {json: usage}}
   - {name: user, match: {path: /reserve}, per: header:X-User, limit: 1000000/h}
 `,
 		"envoy.yaml": "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}\n",
@@ -74,20 +74,20 @@ listeners:
   resp: {address: 'RESP', max_connections_per_address: 10}
   gateway: {address: '127.0.0.1:0'}
 rules: {paths: [DIR/rules.yaml, DIR/envoy.yaml]}
-metrics: {on_http: true}
+metrics: {http_listener: true}
 resp: {password_file: DIR/password}
 'admin': {token_file: DIR/token}
 authentication:
   api_keys: {files: DIR/keys.yaml}
   jwt: {algorithms: [HS256], secret_file: DIR/secret}
-  wrong_attempts: 3/h
-queue: {directory: DIR/queue, max_item_size: 16KiB, max_count: 3, max_count_per_key: 2}
+  failed_attempts: 3/h
+queue: {directory: DIR/queue, max_item_size: 16KiB, max_items: 3, max_items_per_key: 2}
 gateway:
   max_requests: 4
   max_requests_per_address: 2
   upstreams: {api: {servers: API}}
   routes:
-    - {path: /body, upstream: api, max_body: 1KiB}
+    - {path: /body, upstream: api, max_body_size: 1KiB}
     - {path: /key, upstream: api, authentication: [api_keys]}
     - {path: /jwt, upstream: api, authentication: [jwt]}
     - {path: /**, upstream: api}
@@ -101,7 +101,7 @@ gateway:
 
 var boundMetric = regexp.MustCompile(`(?m)^sluice_bound_reached_total\{bound="([^"]*)"\} (\S+)$`)
 
-// counts is how often each bound was reached.
+// counts returns the number of times that each bound was reached.
 func (b *bounded) counts(t *testing.T) map[string]int {
 	t.Helper()
 	all := map[string]int{}
@@ -111,7 +111,7 @@ func (b *bounded) counts(t *testing.T) map[string]int {
 	return all
 }
 
-// dial connects from an address of this machine.
+// dial connects from a local address.
 func (b *bounded) dial(t *testing.T, from, to string) net.Conn {
 	t.Helper()
 	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", to)
@@ -123,11 +123,11 @@ func (b *bounded) dial(t *testing.T, from, to string) net.Conn {
 	return c
 }
 
-// say sends HTTP and returns the status of the response.
+// say sends an HTTP request and returns the status of the response.
 func (b *bounded) say(t *testing.T, from, to, text string) string {
 	t.Helper()
 	c := b.dial(t, from, to)
-	go func() { _, _ = io.WriteString(c, text) }() // which may not be read to its end
+	go func() { _, _ = io.WriteString(c, text) }() // the server may not read all of it
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		return err.Error()
@@ -138,7 +138,7 @@ func (b *bounded) say(t *testing.T, from, to, text string) string {
 	return strconv.Itoa(resp.StatusCode)
 }
 
-// get asks the gateway.
+// get sends a request to the gateway.
 func (b *bounded) get(t *testing.T, from, target string, fields ...string) string {
 	t.Helper()
 	return b.say(t, from, b.gateway, "GET "+target+" HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"+strings.Join(append(fields, "\r\n"), "\r\n"))
@@ -150,7 +150,7 @@ func (b *bounded) post(t *testing.T, from, to, target, body string, fields ...st
 	return b.say(t, from, to, "POST "+target+" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"+strings.Join(fields, "\r\n"))
 }
 
-// redis says commands on a connection and returns the last line that comes back.
+// redis sends commands on one connection and returns the last line of the replies.
 func (b *bounded) redis(t *testing.T, commands ...string) string {
 	t.Helper()
 	c := b.dial(t, "127.0.0.2", b.resp)
@@ -174,7 +174,8 @@ func (b *bounded) redis(t *testing.T, commands ...string) string {
 	return strings.TrimSpace(line)
 }
 
-// Every bound that the table says is counted is counted once when it is met, and not at its border; no other is.
+// Every bound with a counter in the table is counted once when it is exceeded, and not when it is just reached. No other counter
+// changes.
 func TestServeBounds(t *testing.T) {
 	b := startBounded(t)
 	x := func(n int) string { return strings.Repeat("x", n) }
@@ -202,7 +203,7 @@ func TestServeBounds(t *testing.T) {
 		begin, end := "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX: ", "\r\n\r\n"
 		return b.say(t, "127.0.0.2", b.gateway, begin+x(n-len(begin)-len(end))+end)
 	}
-	held := func(t *testing.T, last string, of ...string) string { // one more request beside those of others
+	held := func(t *testing.T, last string, of ...string) string { // a request while requests of the other addresses are in flight
 		for _, from := range of {
 			c := b.dial(t, from, b.gateway)
 			_, _ = io.WriteString(c, "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -216,7 +217,7 @@ func TestServeBounds(t *testing.T) {
 		}
 		return last
 	}
-	idle := func(t *testing.T, to, hello string, n int) string { // connections of one address, and what comes of the last
+	idle := func(t *testing.T, to, hello string, n int) string { // opens n connections from one address and returns the state of the last
 		var err error
 		for range n {
 			c := b.dial(t, "127.0.0.20", to)
@@ -228,7 +229,7 @@ func TestServeBounds(t *testing.T) {
 		}
 		return "open"
 	}
-	passwords := func(t *testing.T, from string, n int) (last string) { // at once: one a second is allowed
+	passwords := func(t *testing.T, from string, n int) (last string) { // all at once, because one per second is allowed
 		c := b.dial(t, from, b.resp)
 		defer c.Close()
 		_, _ = io.WriteString(c, strings.Repeat("AUTH wrong\r\n", n))
@@ -253,7 +254,7 @@ func TestServeBounds(t *testing.T) {
 		}
 		return strings.TrimSpace(strings.TrimPrefix(last, "HTTP/1.1 "))
 	}
-	const preface = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // and no settings
+	const preface = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // and an empty SETTINGS frame
 	later := func(t *testing.T, user string, size int) string {
 		return b.post(t, "127.0.0.1", b.gateway, "/later", x(size), "X-User: "+user)
 	}
@@ -263,7 +264,7 @@ func TestServeBounds(t *testing.T) {
 		at, beyond         func(t *testing.T) string
 		wantAt, wantBeyond string
 	}{
-		// First, while there are no other connections.
+		// This case is first, because it needs a listener without other connections.
 		{
 			"connections", "", func(t *testing.T) string { return idle(t, b.grpc, preface, 10) },
 			func(t *testing.T) string {
@@ -277,7 +278,7 @@ func TestServeBounds(t *testing.T) {
 			func(t *testing.T) string { return idle(t, b.resp, "PING\r\n", 1) }, "open", "closed",
 		},
 		{
-			"wrong_attempts", "RESP", func(t *testing.T) string { return passwords(t, "127.0.0.22", 10) },
+			"failed_attempts", "RESP", func(t *testing.T) string { return passwords(t, "127.0.0.22", 10) },
 			func(t *testing.T) string { return passwords(t, "127.0.0.23", 11) }, "-WRONGPASS", "-ERR",
 		},
 		{
@@ -339,12 +340,12 @@ func TestServeBounds(t *testing.T) {
 			func(t *testing.T) string { return b.get(t, "127.0.0.11", "/key", "X-Api-Key: "+x(1<<10+1)) }, "401", "401",
 		},
 		{
-			"wrong_attempts", "gateway", func(t *testing.T) string {
+			"failed_attempts", "gateway", func(t *testing.T) string {
 				return guesses(t, 3, func() string { return b.get(t, "127.0.0.12", "/key", "X-Api-Key: slk_guess") })
 			},
 			func(t *testing.T) string { return b.get(t, "127.0.0.12", "/key", "X-Api-Key: slk_guess") }, "401", "429",
 		},
-		{"wrong_attempts", "admin", func(t *testing.T) string {
+		{"failed_attempts", "admin", func(t *testing.T) string {
 			return guesses(t, 10, func() string {
 				return b.say(t, "127.0.0.12", b.admin, "GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer x\r\n\r\n")
 			})
@@ -379,9 +380,9 @@ func TestServeBounds(t *testing.T) {
 		{"check_attributes", "count", func(t *testing.T) string { return check(t, pairs(255, "y")) }, func(t *testing.T) string { return check(t, pairs(256, "y")) }, "200", "400"},
 		{"check_attributes", "name", func(t *testing.T) string { return check(t, pairs(1, x(1024))) }, func(t *testing.T) string { return check(t, pairs(1, x(1025))) }, "200", "400"},
 		{"reservation_size", "settle", func(t *testing.T) string {
-			return b.post(t, "127.0.0.1", b.http, "/v1/settle", `{"reservation":"`+x(43691)+`","actual":1}`)
+			return b.post(t, "127.0.0.1", b.http, "/v1/settle", `{"reservation":"`+x(43691)+`","actual_cost":1}`)
 		}, func(t *testing.T) string {
-			return b.post(t, "127.0.0.1", b.http, "/v1/settle", `{"reservation":"`+x(43692)+`","actual":1}`)
+			return b.post(t, "127.0.0.1", b.http, "/v1/settle", `{"reservation":"`+x(43692)+`","actual_cost":1}`)
 		}, "400", "400"},
 		{"settled_body", "", func(t *testing.T) string { return b.get(t, "127.0.0.1", "/usage?n=1048576") }, func(t *testing.T) string { return b.get(t, "127.0.0.1", "/usage?n=1048577") }, "200", "200"},
 		{"upstream_headers", "", func(t *testing.T) string { return b.get(t, "127.0.0.1", "/head?n=250") }, func(t *testing.T) string { return b.get(t, "127.0.0.1", "/head?n=270") }, "200", "502"},
@@ -407,15 +408,15 @@ func TestServeBounds(t *testing.T) {
 	} {
 		t.Run(row.bound+" "+row.name, func(t *testing.T) {
 			if got := row.at(t); got != row.wantAt && !strings.HasPrefix(got, row.wantAt+" ") {
-				t.Errorf("at the border: %s, want %s", got, row.wantAt)
+				t.Errorf("at the bound: %s, want %s", got, row.wantAt)
 			}
 			at := b.counts(t)
 			if got := row.beyond(t); got != row.wantBeyond && !strings.HasPrefix(got, row.wantBeyond+" ") {
-				t.Errorf("beyond it: %s, want %s", got, row.wantBeyond)
+				t.Errorf("beyond the bound: %s, want %s", got, row.wantBeyond)
 			}
 			after := b.counts(t)
 			if _, ok := after[row.bound]; !ok {
-				t.Error("it is not counted")
+				t.Error("the bound is not counted")
 			}
 			for bound, n := range after {
 				want := before[bound]
@@ -423,7 +424,7 @@ func TestServeBounds(t *testing.T) {
 					want++
 				}
 				if n != want || at[bound] != before[bound] {
-					t.Errorf("%s: reached %d times before, %d at the border of %s, %d beyond it", bound, before[bound], at[bound], row.bound, n)
+					t.Errorf("%s: counter %d before, %d at the bound of %s, %d beyond it", bound, before[bound], at[bound], row.bound, n)
 				}
 			}
 			before = after

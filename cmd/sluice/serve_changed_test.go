@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// untilFull is how long it takes until nothing of a key's limit is used any more.
+// untilFull returns the time until the limit of a key is fully reset.
 func (p *process) untilFull(t *testing.T, key string) time.Duration {
 	t.Helper()
 	_, answer := p.ask(t, "/v1/check", fmt.Sprintf(`{"attributes":{"path":"/chat","headers":{"X-User":%q}},"peek":true}`, key))
@@ -23,15 +23,15 @@ func (p *process) untilFull(t *testing.T, key string) time.Duration {
 	return time.Duration(reset) * time.Millisecond
 }
 
-// When the numbers of a rule change in its file, with the service running or while it is replaced, a limit that is used up
-// stays so, one that is half used is half used, no caller is locked out for longer than the new limit says, and what was
-// reserved before comes back.
+// When the limit of a rule changes in its file, while the service runs or between two processes, a used-up limit stays used up, a
+// half-used one stays half used, no client is denied for longer than the new limit takes to reset, and earlier reservations can be
+// cancelled.
 func TestServeChangedNumbers(t *testing.T) {
 	const day = 24 * time.Hour
 	for name, store := range map[string]string{
-		"memory":    fmt.Sprintf("store: {snapshot: %q}\n", filepath.Join(t.TempDir(), "state")),
-		"redis":     fmt.Sprintf("store: {kind: redis, url: '%s', budget: 5s}\n", redistest.Start(t).URL()),
-		"memcached": fmt.Sprintf("store: {kind: memcached, servers: ['%s'], budget: 5s}\n", memcachetest.Start(t).Addr),
+		"memory":    fmt.Sprintf("store: {snapshot_file: %q}\n", filepath.Join(t.TempDir(), "state")),
+		"redis":     fmt.Sprintf("store: {kind: redis, url: '%s', timeout: 5s}\n", redistest.Start(t).URL()),
+		"memcached": fmt.Sprintf("store: {kind: memcached, addresses: ['%s'], timeout: 5s}\n", memcachetest.Start(t).Addr),
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := nativeRules(t, "")
@@ -61,10 +61,10 @@ func TestServeChangedNumbers(t *testing.T) {
 					t.Fatalf("%d %s", got.status, got.body)
 				}
 				if left := p.leftOf(t, "spent"); left != 0 {
-					t.Errorf("%s: %d left of a limit that was used up", c.limit, left)
+					t.Errorf("%s: %d left of a used-up limit", c.limit, left)
 				}
-				if left := p.leftOf(t, "half"); left != 5 && left != 4 { // less what was rounded
-					t.Errorf("%s: %d left of a limit that was half used", c.limit, left)
+				if left := p.leftOf(t, "half"); left != 5 && left != 4 { // minus rounding
+					t.Errorf("%s: %d left of a half-used limit", c.limit, left)
 				}
 				if full := p.untilFull(t, "spent"); full > c.fill || full < c.fill-c.fill/100 {
 					t.Errorf("%s: full after %v", c.limit, full)
@@ -73,7 +73,7 @@ func TestServeChangedNumbers(t *testing.T) {
 					p.settles(t, reserved, 0)
 					reserved = ""
 					if left := p.leftOf(t, "cancelled"); left != 10 {
-						t.Errorf("%s: %d left after all that was reserved was cancelled", c.limit, left)
+						t.Errorf("%s: %d left after all reservations were cancelled", c.limit, left)
 					}
 				}
 			}

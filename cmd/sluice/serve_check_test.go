@@ -20,7 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// nativeRules is a file with rules for what checks say of requests.
+// nativeRules is a rule file for the attributes of checks.
 func nativeRules(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
@@ -28,7 +28,7 @@ func nativeRules(t *testing.T, text string) string {
 	return file
 }
 
-// ask sends a body over HTTP and returns the status and the fields of the answer.
+// ask sends a JSON body over HTTP and returns the status and the fields of the response.
 func (p *process) ask(t *testing.T, path, body string) (int, map[string]any) {
 	t.Helper()
 	resp, err := http.Post("http://"+p.http+path, "application/json", strings.NewReader(body))
@@ -44,7 +44,7 @@ func (p *process) ask(t *testing.T, path, body string) (int, map[string]any) {
 	return resp.StatusCode, fields
 }
 
-// curl runs the real one.
+// curl runs the curl program.
 func curl(t *testing.T, args ...string) string {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -57,9 +57,9 @@ func curl(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// curl is told what is allowed and what is not, and a client in no language needs more.
+// curl alone can use the check API: responses say whether a request is allowed.
 func TestServeCheckCurl(t *testing.T) {
-	p := startServe(t, fmt.Sprintf("rules: {paths: [%q, %q]}\nmetrics: {on_http: true}",
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q, %q]}\nmetrics: {http_listener: true}",
 		nativeRules(t, "  - {name: posts, match: {path: /posts}, per: [\"header:X-User\"], limit: {rate: 2/day, burst: 2}}\n"),
 		rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")))
 	at := "http://" + p.http
@@ -92,20 +92,20 @@ func TestServeCheckCurl(t *testing.T) {
 	}
 }
 
-// Two processes with one store and one secret: a reservation of the one is settled at the other, and no limit is passed
-// by asking both.
+// Two instances share a store and a secret: one settles a reservation of the other, and both together allow no more than the
+// limit.
 func TestServeCheckShared(t *testing.T) {
 	redis := redistest.Start(t)
 	secret := filepath.Join(t.TempDir(), "secret")
 	write(t, secret, strings.Repeat("0123456789abcdef", 2)+"\n")
-	cfg := fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: %q, budget: 10s}\ncheck: {secret_file: %q}\n",
+	cfg := fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: %q, timeout: 10s}\ncheck_api: {reservation_secret_file: %q}\n",
 		nativeRules(t, "  - {name: r, limit: {rate: 100/day, algorithm: fixed_window}, on_failure: closed}\n"), redis.URL(), secret)
 	both := []*process{startServe(t, cfg), startServe(t, cfg)}
 	status, reserved := both[0].ask(t, "/v1/reserve", `{"attributes":{},"cost":50}`)
 	if status != 200 {
 		t.Fatal(status, reserved)
 	}
-	settle := fmt.Sprintf(`{"reservation":%q,"actual":10}`, reserved["reservation"])
+	settle := fmt.Sprintf(`{"reservation":%q,"actual_cost":10}`, reserved["reservation"])
 	for i, p := range []*process{both[1], both[0], both[1]} {
 		if status, got := p.ask(t, "/v1/settle", settle); status != 200 || got["settled"] != (i == 0) {
 			t.Errorf("settlement %d: %d %v", i+1, status, got)
@@ -130,7 +130,7 @@ func TestServeCheckShared(t *testing.T) {
 	}
 }
 
-// A secret that can be guessed, or is none, is refused at the start.
+// A weak or missing secret is an error at the start.
 func TestServeCheckSecret(t *testing.T) {
 	directory := t.TempDir()
 	for name, tt := range map[string]struct{ content, want string }{
@@ -143,25 +143,25 @@ func TestServeCheckSecret(t *testing.T) {
 			write(t, file, tt.content)
 		}
 		cfg := filepath.Join(directory, name+".yaml")
-		write(t, cfg, fmt.Sprintf("check: {secret_file: %q}\n", file))
+		write(t, cfg, fmt.Sprintf("check_api: {reservation_secret_file: %q}\n", file))
 		if code, _, stderr := sluiceRun(t, "serve", "--config", cfg); code == term.ExitFine || !strings.Contains(stderr, tt.want) {
-			t.Errorf("%s: it ends with %d\n%s", name, code, stderr)
+			t.Errorf("%s: exit %d\n%s", name, code, stderr)
 		}
 	}
 }
 
-// Only callers with the token of check.refund_token_file give back what was charged.
+// Only clients with the token of check_api.refund_token_file can refund charges.
 func TestServeCheckRefund(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	write(t, token, "a-token-of-the-tests\n")
-	const rule = "  - {name: r, limit: {rate: 10/day, algorithm: fixed_window, align: first_hit}}\n"
-	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\ncheck: {refund_token_file: %q}\n", nativeRules(t, rule), token))
+	const rule = "  - {name: r, limit: {rate: 10/day, algorithm: fixed_window, align: first_request}}\n"
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\ncheck_api: {refund_token_file: %q}\n", nativeRules(t, rule), token))
 	if status, got := p.ask(t, "/v1/check", `{"attributes":{},"cost":7}`); status != 200 {
 		t.Fatal(status, got)
 	}
 	for _, tt := range []struct{ header, want string }{
-		{"X-None: 1", "cost: is negative, which gives back what was charged: say who you are"},
-		{"Authorization: Bearer wrong", "the token is wrong: send what is in the file check.refund_token_file"},
+		{"X-None: 1", "cost: a negative cost is a refund: token missing"},
+		{"Authorization: Bearer wrong", "wrong token: send the token in the file check_api.refund_token_file"},
 		{"Authorization: Bearer a-token-of-the-tests", `"remaining":7,`},
 		{"Authorization: Bearer a-token-of-the-tests", `"remaining":10,`},
 	} {
@@ -170,12 +170,12 @@ func TestServeCheckRefund(t *testing.T) {
 		}
 	}
 	off := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\n", nativeRules(t, rule)))
-	if status, got := off.ask(t, "/v1/check", `{"attributes":{},"cost":-4}`); status != 403 || !strings.Contains(fmt.Sprint(got["detail"]), "check.refund_token_file") {
+	if status, got := off.ask(t, "/v1/check", `{"attributes":{},"cost":-4}`); status != 403 || !strings.Contains(fmt.Sprint(got["detail"]), "check_api.refund_token_file") {
 		t.Errorf("%d %v", status, got)
 	}
 }
 
-// Who may ask about a domain over gRPC may do so over HTTP, and nobody else.
+// The same clients may query a domain over HTTP as over gRPC.
 func TestServeCheckClients(t *testing.T) {
 	authority := certtest.New(t)
 	directory := t.TempDir()
@@ -184,8 +184,8 @@ func TestServeCheckClients(t *testing.T) {
 	write(t, in("crt"), string(pair.Cert))
 	write(t, in("key"), string(pair.Key))
 	write(t, in("ca"), string(authority.PEM))
-	secure := fmt.Sprintf("{address: '127.0.0.1:0', tls: {cert: %q, key: %q, client_ca: %q}}", in("crt"), in("key"), in("ca"))
-	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nlisteners: {grpc: %s, http: %s}\nrls: {clients: {web: [d]}}\n",
+	secure := fmt.Sprintf("{address: '127.0.0.1:0', tls: {cert_file: %q, key_file: %q, client_ca_file: %q}}", in("crt"), in("key"), in("ca"))
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nlisteners: {grpc: %s, http: %s}\nrls: {client_domains: {web: [d]}}\n",
 		rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1000}}\n"), secure, secure))
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority.PEM)
@@ -207,12 +207,12 @@ func TestServeCheckClients(t *testing.T) {
 		resp.Body.Close()
 		transport.CloseIdleConnections()
 		if resp.StatusCode != want {
-			t.Errorf("%s is answered %d %s", name, resp.StatusCode, b)
+			t.Errorf("%s: response %d %s", name, resp.StatusCode, b)
 		}
 	}
 }
 
-// badBodies sends what no check is, in all sizes and speeds.
+// badBodies sends malformed checks of all sizes and at all speeds.
 func badBodies(t *testing.T, v *victim) {
 	head := "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 	nested := strings.Repeat(`{"attributes":`, 4000)
@@ -228,20 +228,20 @@ func badBodies(t *testing.T, v *victim) {
 				fmt.Sprintf("%sTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", head, len(body), body),
 			} {
 				c := raw(t, v.http)
-				_, _ = io.WriteString(c, text) // it may hang up before all is said
+				_, _ = io.WriteString(c, text) // the service may close the connection before
 				answer, _ := io.ReadAll(io.LimitReader(c, 100))
 				if len(answer) > 0 && !bytes.HasPrefix(answer, []byte("HTTP/1.1 4")) {
-					t.Errorf("%.40s is answered with %s", body, answer)
+					t.Errorf("%.40s: response %s", body, answer)
 				}
 				_ = c.Close()
 			}
 		}
 	}
-	for range times(1000) { // which have ten seconds
+	for range times(1000) { // each has ten seconds
 		c := raw(t, v.http)
 		_, _ = io.WriteString(c, head+"Content-Length: 60000\r\n\r\n{\"attributes\":{")
 	}
 	if got, _ := v.ask(t, "/v1/check", `{"domain":"d","descriptors":[[{"key":"k","value":"v"}]]}`); got != 200 {
-		t.Errorf("who means well is answered %d", got)
+		t.Errorf("a valid request: status %d", got)
 	}
 }

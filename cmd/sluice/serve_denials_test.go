@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// Every 429 that Sluice sends says what the limit is, what is left and when a retry can succeed, in headers and in its body,
-// whichever part sends it.
+// Every 429 of every listener has the limit, the remaining quota and the time until a retry can succeed, in headers and body.
 func TestEvery429(t *testing.T) {
 	inside, release := make(chan struct{}), make(chan struct{})
 	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -34,7 +33,7 @@ func TestEvery429(t *testing.T) {
   - {name: flight, match: {path: /hangs}, limit: {concurrent: 1}}
   - {name: queued, match: {path: /queued}, limit: 1/h, on_limit: queue}
   - {name: ordered, match: {path: /ordered}, limit: 1/h, on_limit: queue, queue: {order: key}}`,
-		fmt.Sprintf("queue: {directory: %q, max_count_per_key: 1}\nauthentication: {api_keys: {files: %q}, wrong_attempts: 2/h}\n'admin': {token_file: %q}\n'check': {refund_token_file: %q}",
+		fmt.Sprintf("queue: {directory: %q, max_items_per_key: 1}\nauthentication: {api_keys: {files: %q}, failed_attempts: 2/h}\n'admin': {token_file: %q}\n'check_api': {refund_token_file: %q}",
 			filepath.Join(directory, "queue"), keys, token, token))
 	gateway, service, admin := "http://"+address, "http://"+p.http, "http://"+p.admin
 	var hanging sync.WaitGroup
@@ -78,7 +77,7 @@ func TestEvery429(t *testing.T) {
 	}
 }
 
-// check429 sends a request until it is denied, which is soon, and checks the denial.
+// check429 sends a request until it is denied, and checks the denial.
 func check429(t *testing.T, name, url, body string, header []string, limit string) {
 	t.Helper()
 	for range 100 {
@@ -116,7 +115,7 @@ func check429(t *testing.T, name, url, body string, header []string, limit strin
 		}
 		if words := fmt.Sprintf("retry in %d s", seconds); !strings.Contains(string(text), words) && !strings.Contains(string(text), "Slow down.") ||
 			!strings.Contains(string(text), `"retry_after_ms":`) {
-			t.Errorf("%s: the body does not say %s: %s", name, words, text)
+			t.Errorf("%s: no %s in the body: %s", name, words, text)
 		}
 		return
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// lying listens and sends the text to every client that connects.
+// lying starts a server that sends the text to every client.
 func lying(t *testing.T, text string) (address string) {
 	t.Helper()
 	return tcptest.Serve(t, func(c net.Conn) {
@@ -30,7 +30,7 @@ func lying(t *testing.T, text string) (address string) {
 	})
 }
 
-// endless writes the text until that fails.
+// endless writes the text repeatedly until a write fails.
 func endless(w io.Writer, text string) {
 	text = strings.Repeat(text, 1+(64<<10)/len(text))
 	for {
@@ -40,16 +40,16 @@ func endless(w io.Writer, text string) {
 	}
 }
 
-// bounded wants the process to have needed no more than so many MiB.
+// bounded fails the test if the peak memory of the process exceeds most MiB.
 func (p *process) bounded(t *testing.T, most int) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
-		return // only Linux has it
+		return // /proc exists only on Linux
 	}
 	_, rest, _ := strings.Cut(string(b), "VmHWM:")
 	if kib, err := strconv.Atoi(strings.Fields(rest)[0]); err != nil || kib>>10 > most {
-		t.Errorf("the process needed %d KiB, at most %d MiB are right (%v)", kib, most, err)
+		t.Errorf("the peak memory of the process is %d KiB, want at most %d MiB (%v)", kib, most, err)
 	}
 }
 
@@ -68,7 +68,7 @@ func request(t *testing.T, method, address string) (int, http.Header) {
 	return resp.StatusCode, resp.Header
 }
 
-// ready returns what /readyz says.
+// ready returns the response of /readyz.
 func (p *process) ready(t *testing.T) (int, string) {
 	t.Helper()
 	resp, err := http.Get("http://" + p.http + "/readyz")
@@ -89,20 +89,20 @@ func until(t *testing.T, what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatalf("waited in vain until %s", what)
+			t.Fatalf("timeout: waiting until %s", what)
 		}
 	}
 }
 
-// redisLies end a process whose client library reads them.
+// redisLies are replies that would crash the process or exhaust its memory with a less strict client library.
 var redisLies = map[string]string{
 	"$-9\r\n": "length -9", "*1000000000\r\n": "1000000000 elements", "$9999999999999\r\n": "9999999999999 bytes",
 	strings.Repeat("*1\r\n", 100_000): "nested more than 16 deep", "+" + strings.Repeat("x", 1<<20): "line of more than",
 	strings.Repeat("|1\r\n+a\r\n+b\r\n", 1000): "which is not one of RESP", strings.Repeat(">2\r\n+invalidate\r\n*0\r\n", 20_000): "pushes between",
 }
 
-// A Redis that lies at the start, or from some time on, does not end the process: the log names it, and the rules' fail
-// modes decide.
+// Invalid replies of Redis, at the start or later, do not crash the process: the log names the server, and the rules' fail modes
+// decide.
 func TestServeLyingRedis(t *testing.T) {
 	t.Parallel()
 	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL)
@@ -110,10 +110,10 @@ func TestServeLyingRedis(t *testing.T) {
 	decided := func(address string) {
 		t.Helper()
 		if status, _ := request(t, http.MethodGet, address); status != http.StatusOK {
-			t.Errorf("fails open with %d", status)
+			t.Errorf("the rule that fails open: status %d", status)
 		}
 		if status, _ := request(t, http.MethodPost, address); status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests {
-			t.Errorf("fails closed with %d", status)
+			t.Errorf("the rule that fails closed: status %d", status)
 		}
 	}
 	p, address := startGateway(t, gateway, rules, fmt.Sprintf("store: {kind: redis, url: %q}", "redis://"+lying(t, "$-9\r\n")))
@@ -121,11 +121,11 @@ func TestServeLyingRedis(t *testing.T) {
 	p.await(t, "reply rejected")
 
 	proxy := faultproxy.Start(t, redistest.Start(t).Addr)
-	p, address = startGateway(t, gateway, rules, fmt.Sprintf("store: {kind: redis, url: %q, budget: 1s}", "redis://"+proxy.Addr))
+	p, address = startGateway(t, gateway, rules, fmt.Sprintf("store: {kind: redis, url: %q, timeout: 1s}", "redis://"+proxy.Addr))
 	for lie, reason := range redisLies {
 		until(t, "the store decides", func() bool { status, _ := request(t, http.MethodPost, address); return status == http.StatusOK })
 		proxy.Set(faultproxy.Fault{Change: func(*faultproxy.Conn, []byte) []byte { return []byte(lie) }})
-		until(t, "the log says why", func() bool {
+		until(t, "the log has the reason", func() bool {
 			decided(address)
 			return strings.Contains(strings.Join(p.log(), "\n"), reason)
 		})
@@ -135,8 +135,7 @@ func TestServeLyingRedis(t *testing.T) {
 
 const natsInfo = `INFO {"server_id":"x","version":"2.10.0","proto":1,"max_payload":1048576,"headers":true,"jetstream":true}` + "\r\n"
 
-// A NATS server that lies or says nothing does not keep the service from listening, is named in the log and by /readyz, and
-// does not keep the process from ending.
+// The service starts and stops even if the NATS server is silent or sends invalid messages. The log and /readyz name the server.
 func TestServeLyingNATS(t *testing.T) {
 	t.Parallel()
 	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL)
@@ -146,20 +145,20 @@ func TestServeLyingNATS(t *testing.T) {
 		"overflow": {natsInfo + "MSG x 1 18446744073709551616\r\n", "message of 18446744073709551616 bytes"},
 		"INFO":     {"INFO {" + strings.Repeat(" ", 1<<20), "line of more than 65536 bytes"},
 		"HTTP":     {"HTTP/1.1 400 Bad Request\r\n\r\n", "not an operation of NATS"},
-		"silent":   {"", "no answer within"},
+		"silent":   {"", "no reply within"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := lying(t, lie.says)
 			p, address := startGateway(t, gateway, rules, fmt.Sprintf("queue: {url: %q}", "nats://"+server))
 			if status, _ := request(t, http.MethodPost, address); status != http.StatusOK {
-				t.Errorf("%d for a request that is within its limit", status)
+				t.Errorf("status %d for a request within the limit", status)
 			}
 			status, header := request(t, http.MethodPost, address)
 			if status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
-				t.Errorf("%d, Retry-After %q, for a request that cannot be queued", status, header.Get("Retry-After"))
+				t.Errorf("status %d, Retry-After %q, for a request that cannot be queued", status, header.Get("Retry-After"))
 			}
-			until(t, "/readyz says why", func() bool {
+			until(t, "/readyz has the reason", func() bool {
 				status, text := p.ready(t)
 				return status == http.StatusServiceUnavailable && strings.Contains(text, lie.reason)
 			})
@@ -167,13 +166,13 @@ func TestServeLyingNATS(t *testing.T) {
 			p.signal(t, syscall.SIGTERM)
 			<-p.ended
 			if took := time.Since(began); took > 4*time.Second { // the drain timeout is 2 s
-				t.Errorf("it took %v to end", took)
+				t.Errorf("the shutdown took %v", took)
 			}
 		})
 	}
 }
 
-// A NATS server behind TLS is not trusted more.
+// The same holds for a NATS server with TLS.
 func TestServeLyingNATSWithTLS(t *testing.T) {
 	t.Parallel()
 	ca, file := certtest.New(t), filepath.Join(t.TempDir(), "ca.pem")
@@ -191,19 +190,19 @@ func TestServeLyingNATSWithTLS(t *testing.T) {
 	})
 	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL)
 	p, address := startGateway(t, gateway, "rules: [{name: all, limit: 1/h, on_limit: queue}]",
-		fmt.Sprintf("queue: {url: %q, tls: {ca: %q}}", strings.Replace("tls://"+server, "127.0.0.1", "localhost", 1), file))
+		fmt.Sprintf("queue: {url: %q, tls: {ca_file: %q}}", strings.Replace("tls://"+server, "127.0.0.1", "localhost", 1), file))
 	request(t, http.MethodPost, address)
 	if status, _ := request(t, http.MethodPost, address); status != http.StatusServiceUnavailable {
-		t.Errorf("%d for a request that cannot be queued", status)
+		t.Errorf("status %d for a request that cannot be queued", status)
 	}
-	until(t, "/readyz says why", func() bool {
+	until(t, "/readyz has the reason", func() bool {
 		status, text := p.ready(t)
 		return status == http.StatusServiceUnavailable && strings.Contains(text, "message of 107374182400 bytes, maximum 67108864")
 	})
 	p.bounded(t, 256)
 }
 
-// A Memcached that lies has the rules' fail modes decide, and the log names it.
+// With invalid replies of Memcached the rules' fail modes decide, and the log names the server.
 func TestServeLyingMemcached(t *testing.T) {
 	t.Parallel()
 	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL)
@@ -226,13 +225,13 @@ func TestServeLyingMemcached(t *testing.T) {
 				_, _ = io.Copy(io.Discard, c)
 			})
 			p, address := startGateway(t, gateway, "rules: [{name: open, match: {method: GET}, limit: 1000/s, on_failure: open}, {name: closed, match: {method: POST}, limit: 1000/s, on_failure: closed}]",
-				fmt.Sprintf("store: {kind: memcached, servers: %q, budget: 1s}\nlogging: {level: debug}", server))
-			until(t, "the log says why", func() bool {
+				fmt.Sprintf("store: {kind: memcached, addresses: %q, timeout: 1s}\nlogging: {level: debug}", server))
+			until(t, "the log has the reason", func() bool {
 				if status, _ := request(t, http.MethodGet, address); status != http.StatusOK {
-					t.Errorf("fails open with %d", status)
+					t.Errorf("the rule that fails open: status %d", status)
 				}
 				if status, _ := request(t, http.MethodPost, address); status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests {
-					t.Errorf("fails closed with %d", status)
+					t.Errorf("the rule that fails closed: status %d", status)
 				}
 				log := strings.Join(p.log(), "\n")
 				return strings.Contains(log, server) && strings.Contains(log, lie.reason)
@@ -242,8 +241,8 @@ func TestServeLyingMemcached(t *testing.T) {
 	}
 }
 
-// A set of keys that does not end, is nested too deep or comes with endless headers is not used, the log names it, and what
-// needs no token goes on.
+// A JWKS with an endless body, too deep nesting or endless headers is not used. The log names it, and requests without a token are
+// served.
 func TestServeLyingKeySet(t *testing.T) {
 	t.Parallel()
 	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: /token, upstream: api, authentication: jwt}, {upstream: api}]}", application(t).URL)
@@ -251,7 +250,7 @@ func TestServeLyingKeySet(t *testing.T) {
 	for name, lie := range map[string]struct{ says, again, reason string }{
 		"endless":         {head + "\r\n{\"keys\": [", "{},", "more than 262144 bytes"},
 		"endless chunks":  {head + "Transfer-Encoding: chunked\r\n\r\n", "1\r\n \r\n", "more than 262144 bytes"},
-		"deep":            {head + "Connection: close\r\nContent-Length: 200000\r\n\r\n" + strings.Repeat("[", 200_000), "", "no set of keys"},
+		"deep":            {head + "Connection: close\r\nContent-Length: 200000\r\n\r\n" + strings.Repeat("[", 200_000), "", "not a JWKS"},
 		"endless headers": {"HTTP/1.1 200 OK\r\n", "X-Field: value\r\n", "headers exceeded"},
 		"endless status":  {"HTTP/1.1 200 ", "x", "headers exceeded"},
 		"endless 1xx":     {"", "HTTP/1.1 103 Early Hints\r\n\r\n", "headers exceeded"},
@@ -269,19 +268,19 @@ func TestServeLyingKeySet(t *testing.T) {
 				_, _ = io.Copy(io.Discard, c)
 			})
 			p, address := startGateway(t, gateway, "rules: [{name: all, limit: 1000/s}]", fmt.Sprintf("authentication: {jwt: {algorithms: EdDSA, jwks_url: %q}}", "http://"+server+"/keys"))
-			until(t, "the log says why", func() bool {
+			until(t, "the log has the reason", func() bool {
 				log := strings.Join(p.log(), "\n")
 				return strings.Contains(log, "http://"+server+"/keys") && strings.Contains(log, lie.reason)
 			})
 			if status, _ := request(t, http.MethodGet, address); status != http.StatusOK {
-				t.Errorf("%d for what needs no token", status)
+				t.Errorf("status %d for a request that needs no token", status)
 			}
 			p.bounded(t, 256)
 		})
 	}
 }
 
-// A NATS server that stops answering is noticed, and so is that it answers again.
+// The service detects that a NATS server stops responding, and that it responds again.
 func TestServeSilentNATS(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.Start(t, strings.TrimPrefix(natsServer(t), "nats://"))
@@ -309,11 +308,11 @@ func TestServeSilentNATS(t *testing.T) {
 	p.signal(t, syscall.SIGTERM)
 	<-p.ended
 	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("it took %v to end", took)
+		t.Errorf("the shutdown took %v", took)
 	}
 }
 
-// Whatever happens to the queue's directory: no request is answered with 202 that a restart would not find.
+// If the queue's directory is lost in any way, no request gets 202 that would be missing after a restart.
 func TestServeQueueDirectoryLost(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(given string) error{
@@ -354,38 +353,38 @@ func TestServeQueueDirectoryLost(t *testing.T) {
 			}
 			request(t, http.MethodPost, address)
 			if status, _ := request(t, http.MethodPost, address); status != http.StatusAccepted {
-				t.Fatalf("%d instead of 202", status)
+				t.Fatalf("status %d instead of 202", status)
 			}
 			if err := lose(given); err != nil {
 				t.Fatal(err)
 			}
 			for range 3 {
 				if status, header := request(t, http.MethodPost, address); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
-					t.Errorf("%d, Retry-After %q, though the directory is %s", status, header.Get("Retry-After"), name)
+					t.Errorf("status %d, Retry-After %q, while the directory is %s", status, header.Get("Retry-After"), name)
 				}
 			}
 			if status, text := p.ready(t); status != http.StatusServiceUnavailable || !strings.Contains(text, given) {
 				t.Errorf("/readyz: %d %s", status, text)
 			}
-			if code, out, _ := sluiceRun(t, "status", "--admin", "http://"+p.admin); code != term.ExitFindings || !strings.Contains(out, "degraded: ") || !strings.Contains(out, "\nnot ready  queue: ") || !strings.Contains(out, given) {
+			if code, out, _ := sluiceRun(t, "status", "--admin-url", "http://"+p.admin); code != term.ExitFindings || !strings.Contains(out, "degraded: ") || !strings.Contains(out, "\nnot ready  queue: ") || !strings.Contains(out, given) {
 				t.Errorf("sluice status: exit %d\n%s", code, out)
 			}
-			if name == "moved" { // and back
+			if name == "moved" { // move it back
 				if err := os.Rename(given+".old", given); err != nil {
 					t.Fatal(err)
 				}
 				until(t, "it heals", func() bool { status, _ := request(t, http.MethodPost, address); return status == http.StatusAccepted })
-				if code, out, _ := sluiceRun(t, "status", "--admin", "http://"+p.admin); code != term.ExitFine || strings.Contains(out, "not ready") {
+				if code, out, _ := sluiceRun(t, "status", "--admin-url", "http://"+p.admin); code != term.ExitFine || strings.Contains(out, "not ready") {
 					t.Errorf("sluice status: exit %d\n%s", code, out)
 				}
-				// The first of those that were answered 503 is in the directory, unless the loss was noticed before: it is removed.
-				until(t, "what was answered 202 is left", func() bool { return len(queuePage(t, p.process, "n=100").Items) == 2 })
+				// The first request with a 503 may be in the directory, if the loss was not yet detected: remove it.
+				until(t, "only items with a 202 are left", func() bool { return len(queuePage(t, p.process, "limit=100").Items) == 2 })
 			}
 		})
 	}
 }
 
-// A NATS server that cannot be reached is named, without the password.
+// The error for an unreachable NATS server has its URL without the password.
 func TestServeUnreachableNATS(t *testing.T) {
 	t.Parallel()
 	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL)

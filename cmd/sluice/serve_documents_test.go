@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 )
 
-// Two domains in one file, as teams that share a rate limit service write them.
+// Two domains in one file, as teams write them that share a rate limit service.
 const twoDomains = `domain: messaging
 descriptors:
   - {key: message_type, value: marketing, rate_limit: {unit: day, requests_per_unit: 5}}
@@ -20,8 +20,8 @@ descriptors:
   - {key: auth_type, value: login, rate_limit: {unit: minute, requests_per_unit: 5}}
 `
 
-// The service limits by every document of a file and of the files of a directory, in either format. One with an error
-// changes nothing, and the log names its line in the file.
+// The service enforces every YAML document of a file and of the files in a directory, in either format. If a document has an error,
+// the service keeps its rules, and the log has the line in the file.
 func TestServeDocuments(t *testing.T) {
 	const native = `client_ip: {trusted_proxies: []}
 rules:
@@ -64,14 +64,14 @@ rules:
 			}
 			write(t, file, strings.Replace(twoDomains, "5}}\n---", "9}}\n---", 1)+"---\nrules:\n  - {name: other, limit: 5}\n"+rest)
 			p.signal(t, syscall.SIGHUP)
-			if line := p.await(t, "keeping the last good ones"); !strings.Contains(line, filepath.Base(file)+":10:26: ") {
-				t.Errorf("the log says %s", line)
+			if line := p.await(t, "rules reload failed"); !strings.Contains(line, filepath.Base(file)+":10:26: ") {
+				t.Errorf("the log line is %s", line)
 			}
 			if got := rlstest.Answer(t.Context(), client, "messaging", "message_type=marketing hits:0"); !strings.Contains(got, " 5/DAY ") {
-				t.Errorf("with a bad document: %s", got)
+				t.Errorf("with an invalid document: %s", got)
 			}
 			write(t, file, strings.ReplaceAll(twoDomains, "5}}", "9}}")+rest)
-			p.await(t, "rules changed")
+			p.await(t, "rules reloaded")
 			for domain, entry := range map[string]string{"messaging": "message_type=marketing", "auth": "auth_type=login"} {
 				if got := rlstest.Answer(t.Context(), client, domain, entry+" hits:0"); !strings.Contains(got, " 9/") {
 					t.Errorf("after a change of both documents %s: %s", domain, got)

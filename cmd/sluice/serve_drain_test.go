@@ -30,15 +30,15 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
-// askers ask from several goroutines until they are stopped.
+// askers send requests from several goroutines until they are stopped.
 type askers struct {
 	asked   atomic.Int64
 	stop    context.CancelFunc
 	workers sync.WaitGroup
-	steps   chan struct{} // one for each answer, if somebody waits
+	steps   chan struct{} // one for each response, if more is waiting
 }
 
-// startLoad asks again and again. A request that fails fails the test.
+// startLoad sends requests until stopped. A failed request fails the test.
 func startLoad(t *testing.T, ask func(ctx context.Context) error) *askers {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -67,7 +67,7 @@ func (l *askers) end() {
 	l.workers.Wait()
 }
 
-// more waits until so many more requests were answered, or one failed.
+// more waits for n more responses, or until a request fails.
 func (l *askers) more(t *testing.T, n int64) {
 	t.Helper()
 	for until := l.asked.Load() + n; l.asked.Load() < until && !t.Failed(); {
@@ -75,7 +75,7 @@ func (l *askers) more(t *testing.T, n int64) {
 	}
 }
 
-// A service that ends under load fails no request of clients that go elsewhere when they are told to.
+// A graceful shutdown under load fails no request of clients that switch to another instance when a response asks them to.
 func TestServeDrainUnderLoad(t *testing.T) {
 	directory := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}\n")
 	cfg := fmt.Sprintf("rules: {paths: [%q]}", directory)
@@ -100,11 +100,11 @@ func TestServeDrainUnderLoad(t *testing.T) {
 	l.end()
 	got := rlstest.Answer(t.Context(), client, "d", "k=v hits:0")
 	if got == "OK: OK 1000000/YEAR left 1000000" {
-		t.Error("the second was never asked")
+		t.Error("the second instance got no requests")
 	}
 }
 
-// Certificates are replaced under load, again and again, and no connection fails.
+// Certificates are replaced repeatedly under load, and no connection fails.
 func TestServeCertificatesUnderLoad(t *testing.T) {
 	directory := t.TempDir()
 	in := func(name string) string { return filepath.Join(directory, name) }
@@ -134,9 +134,9 @@ func TestServeCertificatesUnderLoad(t *testing.T) {
 	p := startServe(t, fmt.Sprintf(`
 rules: {paths: [%q]}
 listeners:
-  grpc: {address: '127.0.0.1:0', tls: {cert: %q, key: %q, client_ca: %q}}
+  grpc: {address: '127.0.0.1:0', tls: {cert_file: %q, key_file: %q, client_ca_file: %q}}
   http: {address: '127.0.0.1:0'}
-rls: {clients: {web: [d]}}
+rls: {client_domains: {web: [d]}}
 `, rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}\n"), in("crt"), in("key"), in("ca")))
 
 	web, other := clients.Issue(t, "web"), clients.Issue(t, "other")
@@ -164,20 +164,20 @@ rls: {clients: {web: [d]}}
 		l.more(t, 10)
 		install(a)
 		p.signal(t, syscall.SIGHUP)
-		p.await(t, "certificates changed")
+		p.await(t, "certificates reloaded")
 	}
 	l.more(t, 10)
 	l.end()
 	if got, err := ask(t.Context(), "other", web); err == nil {
-		t.Errorf("web may ask about another domain: %s", got)
+		t.Errorf("client web may query another domain: %s", got)
 	}
 	if got, err := ask(t.Context(), "d", other); err == nil {
-		t.Errorf("others may ask about the domain: %s", got)
+		t.Errorf("another client may query the domain: %s", got)
 	}
 }
 
-// A client that does not read its response, an open WebSocket and a delivery that hangs do not keep the process beyond
-// drain.timeout and 5 s. What was cut off is logged, and the exit code is 0, because the process ended as it was told to.
+// A client that does not read its response, an open WebSocket and a hanging delivery do not delay the exit beyond drain.timeout and
+// 5 s. Aborted requests are logged, and the exit code is 0, because the shutdown was requested.
 func TestServeDrainCutsOff(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan string, 16)
@@ -227,19 +227,19 @@ func TestServeDrainCutsOff(t *testing.T) {
 	}
 	p.signal(t, syscall.SIGTERM)
 	p.await(t, "msg=draining")
-	p.await(t, "some clients did not go in time and were cut off")
-	p.await(t, "msg=ended")
+	p.await(t, "drain timeout exceeded: connections closed")
+	p.await(t, "msg=stopped")
 	select {
 	case <-p.ended:
 	case <-time.After(time.Minute):
-		t.Fatal("the process has not ended a minute after the drain")
+		t.Fatal("the process is still running a minute after the drain")
 	}
 	if p.err != nil {
-		t.Errorf("it ended with %v", p.err)
+		t.Errorf("the process exited with %v", p.err)
 	}
 }
 
-// sluice reload names the place of a fault as far as there is one.
+// sluice reload prints the position of an error as far as it is known.
 func TestReloadPlaces(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
@@ -248,7 +248,7 @@ func TestReloadPlaces(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	code, out, stderr := sluiceRun(t, "reload", "--admin", "http://"+p.admin)
+	code, out, stderr := sluiceRun(t, "reload", "--admin-url", "http://"+p.admin)
 	if code != term.ExitFindings || !strings.Contains(out, file+": ") || strings.Contains(out, ":0:0") {
 		t.Errorf("exit %d\n%s%s", code, out, stderr)
 	}

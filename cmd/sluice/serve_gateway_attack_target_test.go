@@ -19,15 +19,15 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// yard is a gateway that is attacked, with an application behind it that writes down all it is sent, byte by byte.
+// yard is a gateway under attack, with an upstream that records all requests byte by byte.
 type yard struct {
 	process gatewayProcess
 	address string
 	app     *scribe
-	left    int64 // of the limit that counts everything, at the last look
+	left    int64 // remaining quota of the rule everything at the last call of counted
 }
 
-// The first rule counts everything that may be forwarded. It never denies.
+// The first rule counts all requests that may be forwarded. Its limit is never reached.
 const yardRules = `
 rules:
   - {name: everything, match: {path: {not: [/probe, /last]}}, limit: {rate: 100000000/month, algorithm: fixed_window}}
@@ -43,22 +43,22 @@ func newYard(t *testing.T) *yard {
 	t.Helper()
 	y := &yard{app: newScribe(t)}
 	y.process, y.address = startGatewayOn(t, "{address: '127.0.0.1:0'}", fmt.Sprintf(`
-  upstreams: {app: {servers: 'http://%s', retries: 0, eject: {failures: 1000000}, timeouts: {header: 5s}}}
-  routes: [{upstream: app, max_body: 100KiB}]`, y.app.address), yardRules, "metrics: {on_http: true}")
+  upstreams: {app: {servers: 'http://%s', retries: 0, outlier_detection: {consecutive_failures: 1000000}, timeouts: {response_header: 5s}}}
+  routes: [{upstream: app, max_body_size: 100KiB}]`, y.app.address), yardRules, "metrics: {http_listener: true}")
 	return y
 }
 
-// scribe is an application that takes requests for what they look like at first sight.
+// scribe is an upstream with a strict HTTP/1 parser, which records requests and everything that is not a request.
 type scribe struct {
 	address string
-	evil    map[string]string // answers by target, sent as they are
+	evil    map[string]string // raw responses by target
 
 	mu   sync.Mutex // guards the following
 	seen []string   // requests, head and body
-	odd  []string   // what was none
+	odd  []string   // bytes that are not a request
 }
 
-// largeAnswer is more than fits in between.
+// largeAnswer is the size of a response that exceeds all buffers between upstream and client.
 const largeAnswer = 32 << 20
 
 func newScribe(t *testing.T) *scribe {
@@ -100,7 +100,7 @@ func (r *scribe) note(list *[]string, text string) {
 	*list = append(*list, text)
 }
 
-// taken are the requests since the last look.
+// taken returns the requests since the last call.
 func (r *scribe) taken() (seen, odd []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *scribe) taken() (seen, odd []string) {
 	return seen, odd
 }
 
-// readRequest reads a request of which nobody can think otherwise: one length or chunks, no line that is two.
+// readRequest reads a request that all parsers understand alike: with one length or chunked, and without a bare line break.
 func readRequest(in *bufio.Reader) (head, body string, err error) {
 	length, chunked := -1, false
 	for {
@@ -130,7 +130,7 @@ func readRequest(in *bufio.Reader) (head, body string, err error) {
 			return head, "", fmt.Errorf("line %q", line)
 		case text == "":
 			if chunked && length >= 0 {
-				return head, "", fmt.Errorf("a length and chunks")
+				return head, "", fmt.Errorf("both a length and chunks")
 			}
 			body, err := readBody(in, length, chunked)
 			return head, body, err
@@ -169,7 +169,7 @@ func readBody(in *bufio.Reader, length int, chunked bool) (string, error) {
 	return string(b), err
 }
 
-// say sends bytes on a connection of their own, and returns all that comes back until the gateway closes it.
+// say sends bytes on a new connection, and returns everything that the gateway sends until it closes the connection.
 func (y *yard) say(t *testing.T, text string) string {
 	t.Helper()
 	return y.sayFrom(t, "127.0.0.1", text)
@@ -184,7 +184,7 @@ func (y *yard) sayFrom(t *testing.T, from, text string) string {
 	return got
 }
 
-// sayHalf is for what has no end: the client leaves.
+// sayHalf sends an incomplete request and closes the connection.
 func (y *yard) sayHalf(t *testing.T, text string) string {
 	t.Helper()
 	got, err := attacks.SayHalf(t.Context(), attacks.Target{Address: y.address, From: "127.0.0.1"}, text)
@@ -194,7 +194,7 @@ func (y *yard) sayHalf(t *testing.T, text string) string {
 	return got
 }
 
-// counted is how many requests the limits have let pass since the last look.
+// counted returns the number of requests charged to the rule everything since the last call.
 func (y *yard) counted(t *testing.T) int64 {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(y.say(t, "GET /look HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))), nil)
@@ -211,13 +211,13 @@ func (y *yard) counted(t *testing.T) int64 {
 	return n
 }
 
-// beside is somebody who means well and asks while others attack.
+// beside is a well-behaved client that sends requests during an attack.
 type beside struct {
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 	asked  atomic.Int64
 	failed atomic.Int64
-	steps  chan struct{} // one for each answer, if somebody waits
+	steps  chan struct{} // one for each request, if more is waiting
 }
 
 func (y *yard) beside(t *testing.T) *beside {
@@ -253,19 +253,19 @@ func (y *yard) beside(t *testing.T) *beside {
 	return b
 }
 
-// more waits until so many more have been asked.
+// more waits until n more requests were sent.
 func (b *beside) more(n int64) {
 	for until := b.asked.Load() + n; b.asked.Load() < until; {
 		<-b.steps
 	}
 }
 
-// served wants at least 99 of 100 to have been served.
+// served stops the client and fails the test if more than 1 % of its requests failed.
 func (b *beside) served(t *testing.T) {
 	t.Helper()
 	b.stop()
 	b.ended.Wait()
 	if asked, failed := b.asked.Load(), b.failed.Load(); asked < 10 || failed*100 > asked {
-		t.Errorf("of %d requests of others %d failed", asked, failed)
+		t.Errorf("of %d requests of a well-behaved client %d failed", asked, failed)
 	}
 }

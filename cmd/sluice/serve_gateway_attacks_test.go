@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
 )
 
-// WebSockets that are flooded with pings, huge frames and messages without an end cost the gateway no memory, and others' go on.
+// Floods of pings, huge frames and endless messages on WebSockets cost the gateway no memory, and other WebSockets still work.
 func TestGatewayWebSocketFloods(t *testing.T) {
 	t.Parallel()
 	app := newPages(t)
@@ -43,14 +43,13 @@ func TestGatewayWebSocketFloods(t *testing.T) {
 			heard(t, honest, a.Name)
 		}
 	}
-	const most = 200 // almost all of it the race detector's
+	const most = 200 // MiB, mostly used by the race detector
 	if after := (&victim{process: p.process}).resident(t); after > before+most {
-		t.Errorf("the process had %d MiB and now has %d", before, after)
+		t.Errorf("the memory of the process grew from %d MiB to %d", before, after)
 	}
 }
 
-// What a client says of its priority does not raise it: only what rules match does, of which the gateway removes what clients
-// may not set.
+// Clients cannot raise their priority: only the match of a rule sets it, and the gateway removes headers that clients may not set.
 func TestGatewayForgedPriorities(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -66,7 +65,7 @@ attributes: {plan: {header: X-Plan}}
 priorities:
   - {match: {path: /vital}, priority: critical}
   - {match: {plan: gold}, priority: critical}
-shed: [{name: all, in_flight: {min: 4, max: 4}}]
+load_shedding: [{name: all, concurrency: {min: 4, max: 4}}]
 rules: []
 `, "authentication: {identity_headers: {X-Plan: plan}}")
 	ask := func(path, fields string) int {
@@ -86,14 +85,14 @@ rules: []
 		t.Cleanup(func() { resp.Body.Close() })
 		return resp.StatusCode
 	}
-	// Requests of priority normal are admitted while less than 75 % of max are in flight. The responses have begun and do not end.
-	// A busy machine sheds some earlier, by CPU pressure.
+	// Requests of priority normal are admitted while fewer than 75 % of max are in flight. These responses begin and do not end. On a
+	// busy machine some are shed earlier because of CPU pressure.
 	held := 0
 	for try := 0; held < 3; try++ {
 		if ask("/held", "") == http.StatusOK {
 			held++
 		} else if try > 5000 {
-			t.Fatalf("%d are in flight, and no other is admitted", held)
+			t.Fatalf("with %d in flight, no other request is admitted", held)
 		}
 	}
 	defer close(release)
@@ -107,7 +106,7 @@ rules: []
 		}
 	}
 	if status := ask("/vital", ""); status != http.StatusOK {
-		t.Errorf("what is critical: %d with %d in flight", status, held)
+		t.Errorf("priority critical: status %d with %d in flight", status, held)
 	}
 	block := attacks.HeaderBlock(":method", "GET", ":scheme", "http", ":path", "/held", ":authority", "a", "priority", "u=0", "x-plan", "gold")
 	status, err := overHTTP2(t.Context(), address, block)
@@ -116,7 +115,7 @@ rules: []
 	}
 }
 
-// overHTTP2 sends a request with the greatest weight, and returns the status.
+// overHTTP2 sends a request with the highest weight of HTTP/2, and returns the status.
 func overHTTP2(ctx context.Context, address string, block []byte) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

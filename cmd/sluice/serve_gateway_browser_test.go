@@ -9,8 +9,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
 )
 
-// page asks until it is denied, from its own origin and from another, and talks over a WebSocket. What it saw it writes
-// into itself. It is not loaded, and so not looked at, before that is done.
+// page sends requests until they are denied, from its own origin and from another, and uses a WebSocket. It writes the results into
+// its own document. Its load event waits for them, so that the browser prints the document only then.
 const page = `<!doctype html><title>page</title><pre id="saw"></pre><script>
 const saw = document.getElementById("saw"), say = text => { saw.textContent += text + "\n" };
 const ask = async (name, url) => {
@@ -46,8 +46,8 @@ const talk = () => new Promise(done => {
 
 var sawText = regexp.MustCompile(`(?s)<pre id="saw">(.*?)</pre>`)
 
-// A script in a browser sees what is left of its limits and when to come again, and from another origin what is left. A
-// denial it cannot read there, because the route has no cors: see TestGatewayCORS.
+// A script in a browser can read the remaining quota and Retry-After, from another origin only the remaining quota. It cannot read
+// a denial there, because the route has no cors: see TestGatewayCORS.
 func browserClient(t *testing.T, f *front) {
 	const want = `own 1 200 left 2 limit 3 retry false "quota";q=3;w=3600
 own 2 200 left 1 limit 3 retry false "quota";q=3;w=3600
@@ -66,7 +66,7 @@ end
 	}
 }
 
-// browserSaw loads a page in Chromium and returns the text that its script wrote into the element "saw".
+// browserSaw loads a page in Chromium and returns the text that its script writes into the element "saw".
 func browserSaw(t *testing.T, url string) string {
 	t.Helper()
 	forwardauthtest.Need(t, "chromium")

@@ -19,9 +19,9 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// front is a gateway with an application and a gRPC service behind it that clients reach in clear and by TLS.
+// front is a gateway with an application and a gRPC service as upstreams, which clients reach with and without TLS.
 type front struct {
-	plain, tls string // addresses; in clear, clients that know speak HTTP/2 too
+	plain, tls string // addresses; the plain one supports HTTP/2 with prior knowledge too
 	ca         string // file
 	process    gatewayProcess
 	app        *pages
@@ -46,21 +46,21 @@ func newFront(t *testing.T) *front {
 	}
 	section := fmt.Sprintf(`
   upstreams: {app: {servers: %q}, calls: {servers: 'h2c://%s'}, nobody: {servers: 'h2c://%s'}}
-  routes: [{upstream: app}, {path: /test.Echo/**, upstream: calls, max_body: off}, {path: /grpc.health.v1.Health/**, upstream: calls}, {path: /test.Nobody/**, upstream: nobody}]`,
+  routes: [{upstream: app}, {path: /test.Echo/**, upstream: calls, max_body_size: off}, {path: /grpc.health.v1.Health/**, upstream: calls}, {path: /test.Nobody/**, upstream: nobody}]`,
 		f.app.URL, echoServer(t), tcptest.FreeAddress(t))
 	f.process, f.plain = startGateway(t, section, frontRules, "")
-	_, f.tls = startGatewayOn(t, fmt.Sprintf("{address: '127.0.0.1:0', tls: {cert: %q, key: %q}}", filepath.Join(directory, "crt"), filepath.Join(directory, "key")),
+	_, f.tls = startGatewayOn(t, fmt.Sprintf("{address: '127.0.0.1:0', tls: {cert_file: %q, key_file: %q}}", filepath.Join(directory, "crt"), filepath.Join(directory, "key")),
 		section, frontRules, "")
 	f.tls = strings.Replace(f.tls, "127.0.0.1", "localhost", 1)
 	return f
 }
 
-// pages is an application with something for each kind of client.
+// pages is an upstream with a handler for each kind of client.
 type pages struct {
 	*httptest.Server
 	next   chan string   // the next event of /events
-	left   chan struct{} // somebody has left /events
-	closed chan struct{} // a socket was closed
+	left   chan struct{} // a client has closed /events
+	closed chan struct{} // a WebSocket was closed
 }
 
 func newPages(t *testing.T) *pages {
@@ -128,20 +128,20 @@ func newPages(t *testing.T) *pages {
 	return p
 }
 
-// What people do with the gateway in front of what they have: curl, gRPC, WebSockets, events and a browser.
+// Real clients work through the gateway: curl, gRPC, WebSockets, server-sent events and a browser.
 func TestGatewayClients(t *testing.T) {
 	t.Parallel()
 	f := newFront(t)
 	for name, test := range map[string]func(*testing.T, *front){
 		"curl": curlClient, "curl uploads": curlUploads, "curl is denied": curlDenied, "redirects": redirects,
-		"gRPC": grpcClient, "gRPC is refused": grpcRefused, "WebSocket": socketClient, "events": eventClient, "browser": browserClient,
+		"gRPC": grpcClient, "gRPC errors": grpcRefused, "WebSocket": socketClient, "events": eventClient, "browser": browserClient,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, f) })
 	}
 	socketDrained(t, f)
 }
 
-// secure has curl trust the gateway.
+// secure are the arguments with which curl trusts the gateway's certificate.
 func (f *front) secure(args ...string) []string { return append([]string{"--cacert", f.ca}, args...) }
 
 func curlClient(t *testing.T, f *front) {
@@ -150,7 +150,7 @@ func curlClient(t *testing.T, f *front) {
 		"1.1 200 GET /a?b=c for=127.0.0.1 proto=http length=0 [] got=0\n":       {"-w", out, "http://" + f.plain + "/a?b=c"},
 		"1 200 GET /old for=127.0.0.1 proto=http length=0 [] got=0\n":           {"-0", "-w", out, "http://" + f.plain + "/old"},
 		"2 200 GET /h2c for=127.0.0.1 proto=http length=0 [] got=0\n":           {"--http2-prior-knowledge", "-w", out, "http://" + f.plain + "/h2c"},
-		"1.1 200 GET /upgrade for=127.0.0.1 proto=http length=0 [] got=0\n":     {"--http2", "-w", out, "http://" + f.plain + "/upgrade"}, // asks for h2c, which is not on offer
+		"1.1 200 GET /upgrade for=127.0.0.1 proto=http length=0 [] got=0\n":     {"--http2", "-w", out, "http://" + f.plain + "/upgrade"}, // requests an upgrade to h2c, which is not supported
 		"2 200 GET /a for=127.0.0.1 proto=https length=0 [] got=0\n":            f.secure("--http2", "-w", out, "https://"+f.tls+"/a"),
 		"1.1 200 GET /a for=127.0.0.1 proto=https length=0 [] got=0\n":          f.secure("--http1.1", "-w", out, "https://"+f.tls+"/a"),
 		"2 200 POST /form for=127.0.0.1 proto=https length=5 [] got=5\n":        f.secure("-d", "a=b&c", "-w", out, "https://"+f.tls+"/form"),
@@ -167,7 +167,7 @@ func curlClient(t *testing.T, f *front) {
 	}
 }
 
-// Bodies go through as they come, of known length or not, and clients that ask first are told to go on.
+// Bodies of known and unknown length are streamed, and clients that expect 100-continue receive it.
 func curlUploads(t *testing.T, f *front) {
 	const size = 3 << 20
 	file := filepath.Join(t.TempDir(), "upload")
@@ -189,16 +189,16 @@ func curlUploads(t *testing.T, f *front) {
 	}
 	got := curl(t, "-v", "--stderr", "-", "-H", "Expect: 100-continue", "--expect100-timeout", "60", "--data-binary", "@"+file, "http://"+f.plain+"/upload")
 	if !strings.Contains(got, "< HTTP/1.1 100 Continue") {
-		t.Errorf("curl is not told to go on:\n%.2000s", got)
+		t.Errorf("curl received no 100 Continue:\n%.2000s", got)
 	}
-	cmd := exec.CommandContext(t.Context(), "curl", "-sS", "-N", "-T", "-", "http://"+f.plain+"/upload") // of a length that curl does not know
+	cmd := exec.CommandContext(t.Context(), "curl", "-sS", "-N", "-T", "-", "http://"+f.plain+"/upload") // a body of unknown length
 	cmd.Stdin = bytes.NewReader(make([]byte, 100_000))
 	if out, err := cmd.Output(); err != nil || !strings.HasSuffix(string(out), "length=-1 [chunked] got=100000\n") {
 		t.Errorf("from a pipe: %q, %v", out, err)
 	}
 }
 
-// A denial is as people read it, over HTTP/1 and HTTP/2, also of an upload that is not sent then.
+// A denial is readable over HTTP/1 and HTTP/2, also for an upload, whose body is then not sent.
 func curlDenied(t *testing.T, f *front) {
 	file := filepath.Join(t.TempDir(), "upload")
 	write(t, file, strings.Repeat("x", 1<<20))
@@ -209,7 +209,7 @@ func curlDenied(t *testing.T, f *front) {
 	} {
 		body := "@" + file
 		if name == "2" {
-			body = "hello" // old versions of curl drop the answer if they still send when it comes
+			body = "hello" // old versions of curl drop a response that arrives while they still send
 		}
 		args = append([]string{"-sS", "-i", "-H", "X-Api-Key: curl " + name, "--data-binary", body}, args...)
 		for i := range 2 {
@@ -229,7 +229,7 @@ func curlDenied(t *testing.T, f *front) {
 			"\r\nratelimit: \"posts\";r=0;t=1", "\r\ncontent-type: application/problem+json", "\r\nx-request-id: ",
 		} {
 			if !strings.Contains(head, want) {
-				t.Errorf("%s: there is no %q in\n%s", name, want, head)
+				t.Errorf("%s: no %q in\n%s", name, want, head)
 			}
 		}
 		var problem struct {
@@ -239,23 +239,23 @@ func curlDenied(t *testing.T, f *front) {
 			Violated []string `json:"violated-policies"`
 		}
 		if err := json.Unmarshal([]byte(answer), &problem); err != nil || problem.Status != 429 || len(problem.Violated) != 1 || problem.Violated[0] != "posts" ||
-			!strings.HasPrefix(problem.Detail, "Rate limit posts is used up; retry in 1") {
+			!strings.HasPrefix(problem.Detail, "Rate limit posts exceeded; retry in 1") {
 			t.Errorf("%s: the body is %s, %v", name, answer, err)
 		}
 		if name == "1.1 expects" && strings.TrimSpace(uploaded) != "0" {
-			t.Errorf("%s bytes were sent of what was denied", strings.TrimSpace(uploaded))
+			t.Errorf("%s bytes of a denied upload were sent", strings.TrimSpace(uploaded))
 		}
 	}
 }
 
-// What an upstream says of other places is for the client, and the gateway does not go there.
+// The gateway passes redirects of an upstream to the client and does not follow them.
 func redirects(t *testing.T, f *front) {
 	if got := curl(t, "-o", "/dev/null", "-w", "%{http_code} %header{location}", "http://"+f.plain+"/away"); got != "302 http://169.254.169.254/latest/meta-data/" {
 		t.Errorf("got %s", got)
 	}
 }
 
-// Events arrive one by one: each is read before the next is sent.
+// Server-sent events arrive one by one: each is read before the next is sent.
 func eventClient(t *testing.T, f *front) {
 	for _, args := range [][]string{{"http://" + f.plain + "/events"}, f.secure("https://" + f.tls + "/events")} {
 		cmd := exec.CommandContext(t.Context(), "curl", append([]string{"-sS", "-N"}, args...)...)
@@ -276,11 +276,11 @@ func eventClient(t *testing.T, f *front) {
 		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		<-f.app.left // the application is told; before, it would take the next one's event
+		<-f.app.left // wait until the application has noticed, because it would otherwise take the event of the next client
 	}
 }
 
-// dialSocket opens a WebSocket, or says why not.
+// dialSocket opens a WebSocket.
 func (f *front) dialSocket(t *testing.T, path, key string) (*websocket.Conn, error) {
 	t.Helper()
 	cfg, err := websocket.NewConfig("ws://"+f.plain+path, "http://example.com")
@@ -302,7 +302,7 @@ func heard(t *testing.T, c *websocket.Conn, text string) {
 	}
 }
 
-// A WebSocket is one request that lasts: it counts as in flight until it is closed.
+// A WebSocket is one long request: it holds its permit until it is closed.
 func socketClient(t *testing.T, f *front) {
 	var open []*websocket.Conn
 	for range 2 {
@@ -317,7 +317,7 @@ func socketClient(t *testing.T, f *front) {
 	}
 	if c, err := f.dialSocket(t, "/socket/counted", "socket"); err == nil {
 		c.Close()
-		t.Fatal("there are three where two are allowed")
+		t.Fatal("three WebSockets are open where two are allowed")
 	}
 	c, err := f.dialSocket(t, "/socket/counted", "another")
 	if err != nil {
@@ -326,7 +326,7 @@ func socketClient(t *testing.T, f *front) {
 	defer c.Close()
 	open[0].Close()
 	<-f.app.closed
-	for { // the slot returns when the gateway has seen both ends go
+	for { // the permit is released when the gateway has seen both sides close
 		if c, err = f.dialSocket(t, "/socket/counted", "socket"); err == nil {
 			break
 		}
@@ -337,7 +337,7 @@ func socketClient(t *testing.T, f *front) {
 	open[1].Close()
 }
 
-// A gateway that ends closes what does not end by itself.
+// A gateway that shuts down closes open WebSockets.
 func socketDrained(t *testing.T, f *front) {
 	c, err := f.dialSocket(t, "/socket/free", "drained")
 	if err != nil {
@@ -347,7 +347,7 @@ func socketDrained(t *testing.T, f *front) {
 	heard(t, c, "hello")
 	f.process.signal(t, syscall.SIGTERM)
 	if _, err := io.Copy(io.Discard, c); err != nil {
-		t.Logf("the connection ends with %v", err)
+		t.Logf("the connection closes with %v", err)
 	}
 	<-f.process.ended
 }

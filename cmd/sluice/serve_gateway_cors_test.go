@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// corsPage calls the gateway that its query names, which is of another origin, until it is denied, by requests that need a
-// preflight. It shows the message of the denial, then that a route without CORS gives it nothing.
+// corsPage sends requests that need a preflight to the gateway in its query, which has another origin, until one is denied. It shows
+// the detail of the denial, then that a response of a route without CORS cannot be read.
 const corsPage = `<!doctype html><title>page</title><pre id="saw"></pre><script>
 const saw = document.getElementById("saw"), say = (...words) => { saw.textContent += words.join(" ") + "\n" };
 const call = (path, method) => fetch("http://" + location.search.slice(1) + path, {method, credentials: "include", headers: {"X-Api-Key": "ada"}});
@@ -25,7 +25,7 @@ const call = (path, method) => fetch("http://" + location.search.slice(1) + path
 })().catch(e => say("fault", e)).finally(() => fetch("/finished"));
 </script><img src="/held">`
 
-// site serves corsPage, and holds it back until its script is done: a browser is asked for what is loaded.
+// site serves corsPage and delays its load event until the script is done, because the browser prints the page when it is loaded.
 func site(t *testing.T) *httptest.Server {
 	t.Helper()
 	finished := make(chan struct{})
@@ -46,14 +46,14 @@ func site(t *testing.T) *httptest.Server {
 	return s
 }
 
-// A script of another origin reads the gateway's 429 in a browser. Its preflights are not counted: after a hundred the same
-// is left, and as many requests are allowed as without them.
+// A script of another origin can read the gateway's 429 in a browser. Preflights are not counted: 100 of them leave the remaining
+// quota unchanged.
 func TestGatewayCORS(t *testing.T) {
 	t.Parallel()
 	page := site(t)
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-App", r.Method)
-		w.Header().Set("Access-Control-Allow-Origin", "http://localhost") // that of its own pages, before it had a gateway
+		w.Header().Set("Access-Control-Allow-Origin", "http://localhost") // set by the upstream itself
 	}))
 	t.Cleanup(app.Close)
 	p, address := startGateway(t, fmt.Sprintf(`{upstreams: {app: {servers: %q}}, routes: [
@@ -64,7 +64,7 @@ func TestGatewayCORS(t *testing.T) {
 	const want = `1 200 left 1 policy "quota";q=2;w=3600 app PUT id true
 2 200 left 0 policy "quota";q=2;w=3600 app PUT id true
 3 429 left 0 policy "quota";q=2;w=3600 app  id true
-SECONDS "quota";r=0;t=SECONDS Rate limit quota is used up; retry in SECONDS s.
+SECONDS "quota";r=0;t=SECONDS Rate limit quota exceeded; retry in SECONDS s.
 PURGE TypeError
 closed TypeError
 `
@@ -88,7 +88,7 @@ closed TypeError
 		return a
 	}
 	peek := func() (left int) {
-		_, out, errs := sluiceRun(t, "peek", "tens", "--admin", "http://"+p.admin)
+		_, out, errs := sluiceRun(t, "peek", "tens", "--admin-url", "http://"+p.admin)
 		if _, err := fmt.Sscanf(out, "✓ tens: %d of 7 left", &left); err != nil {
 			t.Fatalf("%v: %s%s", err, out, errs)
 		}

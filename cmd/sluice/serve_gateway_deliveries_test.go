@@ -14,13 +14,13 @@ import (
 	"testing"
 )
 
-// Every attempt to deliver a queued request is a line of the access log: with the item, its rule, the attempt's number, the
-// upstream, the status and the outcome. The request's own line names the item. sluice simulate counts the request once.
+// Every attempt to deliver a queued request has a line in the access log, with the item, its rule, the attempt number, the
+// upstream, the status and the outcome. The line of the request names the item. sluice simulate counts the request once.
 func TestGatewayLogsDeliveries(t *testing.T) {
 	var again atomic.Int64
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch attempt := r.Header.Get("Sluice-Attempt"); {
-		case attempt == "": // sent at once
+		case attempt == "": // forwarded without queueing
 		case r.URL.Path == "/dead":
 			w.WriteHeader(http.StatusBadGateway)
 		case attempt == "1":
@@ -32,14 +32,14 @@ func TestGatewayLogsDeliveries(t *testing.T) {
 	defer api.Close()
 	rules := `rules:
   - {name: again, match: {path: /again}, limit: {rate: 100/s, burst: 1}, on_limit: queue}
-  - {name: dead, match: {path: /dead}, limit: {rate: 100/s, burst: 1}, on_limit: queue, queue: {attempts: 1}}`
+  - {name: dead, match: {path: /dead}, limit: {rate: 100/s, burst: 1}, on_limit: queue, queue: {max_attempts: 1}}`
 	file := filepath.Join(t.TempDir(), "access.log")
 	p, address := startGateway(t,
 		fmt.Sprintf("{upstreams: {api: {servers: %q, retries: 0}}, routes: [{path: '/{x}', upstream: api}], access_log: {file: %q}}", api.URL, file),
 		rules, fmt.Sprintf("queue: {directory: %q}", t.TempDir()))
 	items := map[string]string{}
 	for _, path := range []string{"/again", "/dead"} {
-		for items[path] == "" { // two within 10 ms
+		for items[path] == "" { // until two requests arrive within 10 ms
 			resp, err := http.Post("http://"+address+path, "text/plain", strings.NewReader("four"))
 			if err != nil {
 				t.Fatal(err)
@@ -65,11 +65,12 @@ func TestGatewayLogsDeliveries(t *testing.T) {
 	got, requests := map[string]string{}, map[string]string{}
 	for line := range strings.Lines(string(b)) {
 		var l struct {
-			Method, Path, Route, Upstream, Decision, Rule, Outcome, Client string
-			Item                                                           string `json:"queue_item"`
-			ID                                                             string `json:"request_id"`
-			Attempt, Status                                                int
-			In                                                             int `json:"bytes_in"`
+			Method, Path, Route, Upstream, Decision, Rule, Outcome string
+			Client                                                 string `json:"client_ip"`
+			Item                                                   string `json:"queue_item"`
+			ID                                                     string `json:"request_id"`
+			Attempt, Status                                        int
+			In                                                     int `json:"bytes_in"`
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			t.Fatalf("%v in %s", err, line)
@@ -78,7 +79,7 @@ func TestGatewayLogsDeliveries(t *testing.T) {
 			continue
 		}
 		if l.Item != items[l.Path] {
-			t.Errorf("%s is not of item %s", line, items[l.Path])
+			t.Errorf("%s does not have item %s", line, items[l.Path])
 		}
 		if before, ok := requests[l.Item]; ok && before != l.ID {
 			t.Errorf("%s has another ID than %s", line, before)

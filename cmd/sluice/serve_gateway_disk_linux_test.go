@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/disktest"
 )
 
-// diskGateway is a gateway whose queue is on a small disk.
+// diskGateway is a gateway with its queue on a small disk.
 type diskGateway struct {
 	gatewayProcess
 	address, disk string
@@ -22,7 +22,8 @@ type diskGateway struct {
 	accepted      map[string]heardBack
 }
 
-// until posts until the answer has the status, and returns that. No other answer but 202, 503 and 200 is right.
+// until posts requests until the response has the status, and returns that response. Other statuses than 202, 503 and 200 fail the
+// test.
 func (g *diskGateway) until(t *testing.T, status int) {
 	t.Helper()
 	for {
@@ -44,20 +45,20 @@ func (g *diskGateway) until(t *testing.T, status int) {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-g.ended:
-			t.Fatalf("sluice serve ended: %v\n%s", g.err, strings.Join(g.log(), "\n"))
+			t.Fatalf("sluice serve exited: %v\n%s", g.err, strings.Join(g.log(), "\n"))
 		}
 	}
 }
 
-// With a disk that is full or read-only clients are told to come back, what was accepted before is not lost, and all is well
-// by itself when there is room again.
+// While the disk is full or read-only, clients get 503 with Retry-After. Accepted requests are not lost, and the queue recovers
+// when there is space again.
 func TestGatewayDisk(t *testing.T) {
 	t.Parallel()
 	disk := disktest.Small(t, 64<<20)
 	if disk == "" {
 		return
 	}
-	var held sync.RWMutex // for writing while deliveries are held up at the upstream
+	var held sync.RWMutex // locked for writing while the upstream blocks deliveries
 	up := newWitness(t, func(string, string) int { return http.StatusOK }, func(kept bool) {
 		if kept {
 			held.RLock()
@@ -75,10 +76,10 @@ func TestGatewayDisk(t *testing.T) {
 		}
 		g.until(t, http.StatusAccepted)
 	}
-	for range 20 { // so that there is something to deliver meanwhile
+	for range 20 { // queue items to deliver in the meantime
 		g.until(t, http.StatusAccepted)
 	}
-	disktest.Fill(t, ballast, 16<<20) // nearly full: nothing more is accepted, and what was is delivered
+	disktest.Fill(t, ballast, 16<<20) // nearly full: no request is accepted, and queue items are delivered
 	g.until(t, http.StatusServiceUnavailable)
 	settled(t, g.process)
 	heal()
@@ -88,17 +89,17 @@ func TestGatewayDisk(t *testing.T) {
 	for range 20 {
 		g.until(t, http.StatusAccepted)
 	}
-	disktest.Fill(t, ballast, 0) // full: not even what becomes of a delivery can be written
+	disktest.Fill(t, ballast, 0) // full: not even the outcome of a delivery can be written
 	g.until(t, http.StatusServiceUnavailable)
 	release()
-	g.await(t, "the queue cannot be written")
-	for disktest.ReadOnly(disk) != nil { // when nothing is open for writing
+	g.await(t, "queue not writable")
+	for disktest.ReadOnly(disk) != nil { // succeeds once no file is open for writing
 		<-time.After(5 * time.Millisecond)
 	}
 	before := len(g.accepted)
 	g.until(t, http.StatusServiceUnavailable)
 	if len(g.accepted) > before {
-		t.Error("accepted on a disk that is read-only")
+		t.Error("a request was accepted on a read-only disk")
 	}
 	disktest.Writable(t, disk)
 	heal()
@@ -109,20 +110,20 @@ func TestGatewayDisk(t *testing.T) {
 	for target, got := range g.accepted {
 		came := up.came[target]
 		if len(came) == 0 {
-			t.Errorf("%s was accepted and is lost", target)
+			t.Errorf("%s was accepted and not delivered", target)
 			continue
 		}
 		again += len(came) - 1
 		for _, a := range came {
 			if a.key != got.id || a.body != got.body {
-				t.Errorf("%s was accepted as %s, and came as %s", target, got.id, a.key)
+				t.Errorf("%s was accepted as %s, and delivered as %s", target, got.id, a.key)
 			}
 		}
 	}
-	t.Logf("%d accepted, %d came again", len(g.accepted), again)
+	t.Logf("%d accepted, %d delivered more than once", len(g.accepted), again)
 }
 
-// While a disk is full the metrics show the requests that wait.
+// While a disk is full, the metrics show the queued requests.
 func TestGatewayDiskMetrics(t *testing.T) {
 	t.Parallel()
 	disk := disktest.Small(t, 64<<20)
@@ -130,14 +131,14 @@ func TestGatewayDiskMetrics(t *testing.T) {
 		return
 	}
 	p, address := startGateway(t, fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL),
-		"rules: [{name: all, limit: {rate: 1/s, burst: 1}, on_limit: queue}]", fmt.Sprintf("metrics: {on_http: true}\nqueue: {directory: %q}", filepath.Join(disk, "queue")))
+		"rules: [{name: all, limit: {rate: 1/s, burst: 1}, on_limit: queue}]", fmt.Sprintf("metrics: {http_listener: true}\nqueue: {directory: %q}", filepath.Join(disk, "queue")))
 	for range 40 {
 		request(t, http.MethodPost, address)
 	}
 	disktest.Fill(t, filepath.Join(disk, "ballast"), 0)
-	p.await(t, "the queue cannot be written") // what becomes of deliveries
+	p.await(t, "queue not writable") // outcomes of deliveries
 	text := p.metrics(t)
 	if !strings.Contains(text, "sluice_queue_up 0\n") || !regexp.MustCompile(`sluice_queue_items\{state="queued"\} [1-9]`).MatchString(text) {
-		t.Errorf("not down, or nothing waits, in\n%s", text)
+		t.Errorf("the queue is not shown as down, or has no items:\n%s", text)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
 )
 
-// Requests that servers of HTTP/2 cannot be sent, or do not accept, take no server out of use and do not lower the adaptive
-// limit: requests beside them are served.
+// Requests that cannot be sent to HTTP/2 servers, or that these reject, do not eject a server and do not lower the adaptive limit:
+// other requests are served.
 func TestGatewayClientFaults(t *testing.T) {
 	const faults, honest = 200, 400
 	server := func() string {
@@ -31,7 +31,7 @@ func TestGatewayClientFaults(t *testing.T) {
 	}
 	p, address := startGateway(t,
 		fmt.Sprintf("{upstreams: {api: {servers: [%q, %q]}}, routes: [{path: /**, upstream: api}]}", server(), server()),
-		"shed: [{name: api, match: {path: /**}, in_flight: {min: 1, max: 50}}]\n", "")
+		"load_shedding: [{name: api, match: {path: /**}, concurrency: {min: 1, max: 50}}]\n", "")
 	large := strings.Repeat("x", 20<<10)
 	bad := []struct {
 		text   string
@@ -58,7 +58,7 @@ func TestGatewayClientFaults(t *testing.T) {
 		})
 		all.Go(func() {
 			for range honest / 4 {
-				res, err := http.Get("http://" + address + "/") //nolint:noctx // it is short
+				res, err := http.Get("http://" + address + "/") //nolint:noctx // the request is short
 				if err != nil {
 					t.Error(err)
 					continue
@@ -71,9 +71,9 @@ func TestGatewayClientFaults(t *testing.T) {
 		})
 	}
 	all.Wait()
-	t.Logf("%d malformed requests; %d of %d others were served", faults, served.Load(), honest)
+	t.Logf("%d malformed requests; %d of %d other requests were served", faults, served.Load(), honest)
 	if served.Load()*100 < honest*99 {
-		t.Errorf("%d of %d were served", served.Load(), honest)
+		t.Errorf("only %d of %d were served", served.Load(), honest)
 	}
 	metrics := curl(t, "http://"+p.admin+"/metrics")
 	for line := range strings.Lines(metrics) {
@@ -83,13 +83,13 @@ func TestGatewayClientFaults(t *testing.T) {
 			}
 		}
 	}
-	if want := `sluice_gate_limit{gate="api"} 50`; !strings.Contains(metrics, want) || !strings.Contains(metrics, "sluice_upstream_") {
-		t.Errorf("there is no %q in the metrics", want)
+	if want := `sluice_adaptive_limit{limit="api"} 50`; !strings.Contains(metrics, want) || !strings.Contains(metrics, "sluice_upstream_") {
+		t.Errorf("no %q in the metrics", want)
 	}
 }
 
-// OPTIONS * is answered by the gateway, and is subject to address lists, limits and the request's ID as others are.
-// Connections of HTTP/1.0 end with the request, because its end may be elsewhere to others, and HTTP/1.0 has no 1xx.
+// The gateway itself responds to OPTIONS *, with the same IP lists, limits and request ID as for other requests. It closes HTTP/1.0
+// connections after the request, because other servers may see its end elsewhere, and sends no 1xx to HTTP/1.0 clients.
 func TestGatewayOldAndOdd(t *testing.T) {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</a>")
@@ -98,7 +98,7 @@ func TestGatewayOldAndOdd(t *testing.T) {
 	}))
 	t.Cleanup(api.Close)
 	_, address := startGateway(t,
-		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: /**, upstream: api}], deny: 127.0.0.9}", api.URL),
+		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: /**, upstream: api}], denied_ips: 127.0.0.9}", api.URL),
 		"rules: [{name: star, match: {method: OPTIONS}, per: ip, limit: {rate: 1/month, algorithm: fixed_window}}]\n", "")
 	say := func(from, text string) string {
 		got, err := attacks.Say(t.Context(), attacks.Target{Address: address, From: from}, text)

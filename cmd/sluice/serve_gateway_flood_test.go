@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
-// Whoever sends too much, too slowly or the wrong frames has no more than his limit, and others are served.
+// Clients that send too much, too slowly or wrong frames get no more than their limit, and other clients are served.
 func TestGatewayFloods(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
@@ -28,17 +28,17 @@ func TestGatewayFloods(t *testing.T) {
 	for _, attack := range append(attacks.HTTP2(), attacks.Attack{Name: "half a request", Run: floodHalves}) {
 		t.Run(attack.Name, func(t *testing.T) {
 			b := y.beside(t)
-			b.more(5) // they are there before it begins
+			b.more(5) // the other client sends requests before the attack
 			if err := attack.Run(t.Context(), to); err != nil {
 				t.Error(err)
 			}
-			b.more(5) // and when it is over
+			b.more(5) // and after it
 			b.served(t)
 		})
 	}
-	const most = 400 // almost all of it the race detector's
+	const most = 400 // MiB, mostly used by the race detector
 	if after := (&victim{process: y.process.process}).resident(t); after > before+most {
-		t.Errorf("the process had %d MiB and now has %d", before, after)
+		t.Errorf("the memory of the process grew from %d MiB to %d", before, after)
 	}
 	y.limited(t)
 	b := y.beside(t)
@@ -47,7 +47,7 @@ func TestGatewayFloods(t *testing.T) {
 	b.served(t)
 }
 
-// limited wants no key to have had more than its limit of 20, whatever happened to the requests in between.
+// limited fails the test if the upstream got more than 20 requests of a key, which is its limit.
 func (y *yard) limited(t *testing.T) {
 	t.Helper()
 	seen, odd := y.app.taken()
@@ -62,20 +62,20 @@ func (y *yard) limited(t *testing.T) {
 	}
 	for key, n := range keys {
 		if n > 20 {
-			t.Errorf("key %q has had %d of 20", key, n)
+			t.Errorf("key %q: %d requests, the limit is 20", key, n)
 		}
 	}
-	if len(odd) > 0 || len(keys) < 2 || keys["lists"] > 0 { // 30 MB of headers are not for anybody
-		t.Errorf("the application saw keys %v and %q", keys, odd)
+	if len(odd) > 0 || len(keys) < 2 || keys["lists"] > 0 { // 30 MB of headers are rejected
+		t.Errorf("the upstream got keys %v and %q", keys, odd)
 	}
-	for _, key := range []string{"resets", "streams"} { // what was begun was counted
+	for _, key := range []string{"resets", "streams"} { // requests that began are counted
 		if got := y.say(t, "GET /flood HTTP/1.1\r\nHost: a\r\nX-Api-Key: "+key+"\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 429 ") {
-			t.Errorf("key %q has something left: %.100q", key, got)
+			t.Errorf("the limit of key %q is not used up: %.100q", key, got)
 		}
 	}
 }
 
-// floodHalves leave in the middle.
+// floodHalves sends incomplete requests and closes the connections.
 func floodHalves(ctx context.Context, to attacks.Target) error {
 	for i := range times(2000) {
 		if err := attacks.Drop(ctx, to, attacks.Halves[i%len(attacks.Halves)]); err != nil {
@@ -85,19 +85,19 @@ func floodHalves(ctx context.Context, to attacks.Target) error {
 	return nil
 }
 
-// crowd are clients that say a little and then nothing, or do not read what they are told.
+// crowd are clients that stop sending in the middle of a request, or do not read the response.
 type crowd struct{ silent, deaf []net.Conn }
 
-// slowCrowd has some stop in the middle of a request, and some in the middle of a TLS handshake.
+// slowCrowd starts clients that stop in the middle of a request or of a TLS handshake.
 func slowCrowd(t *testing.T, y *yard) *crowd {
 	t.Helper()
 	directory := t.TempDir()
 	pair := certtest.New(t).Issue(t, "localhost")
 	write(t, filepath.Join(directory, "crt"), string(pair.Cert))
 	write(t, filepath.Join(directory, "key"), string(pair.Key))
-	_, secure := startGatewayOn(t, fmt.Sprintf("{address: '127.0.0.1:0', tls: {cert: %q, key: %q}}", filepath.Join(directory, "crt"), filepath.Join(directory, "key")), fmt.Sprintf(`
+	_, secure := startGatewayOn(t, fmt.Sprintf("{address: '127.0.0.1:0', tls: {cert_file: %q, key_file: %q}}", filepath.Join(directory, "crt"), filepath.Join(directory, "key")), fmt.Sprintf(`
   upstreams: {app: {servers: 'http://%s', timeouts: {idle: 2s}}}
-  routes: [{upstream: app, max_body: off}]`, y.app.address), "rules: []", "")
+  routes: [{upstream: app, max_body_size: off}]`, y.app.address), "rules: []", "")
 	c := new(crowd)
 	for i := range times(3000) {
 		conn := raw(t, y.address)
@@ -109,8 +109,8 @@ func slowCrowd(t *testing.T, y *yard) *crowd {
 		_, _ = io.WriteString(conn, []string{"", attacks.Beginnings[6], attacks.Beginnings[7]}[i%3])
 		c.silent = append(c.silent, conn)
 	}
-	for i := range times(400) { // a body that stops, and an answer that nobody reads
-		conn, err := tls.Dial("tcp", secure, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) //nolint:gosec // it is an attacker
+	for i := range times(400) { // incomplete bodies, and responses that are not read
+		conn, err := tls.Dial("tcp", secure, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) //nolint:gosec // the client is an attacker
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,20 +125,20 @@ func slowCrowd(t *testing.T, y *yard) *crowd {
 	return c
 }
 
-// reaped waits until the gateway has hung up on all of them, which it does by itself.
+// reaped waits until the gateway has closed all these connections, which it does by its timeouts.
 func (c *crowd) reaped(t *testing.T) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute) // far more than it takes
+	deadline := time.Now().Add(time.Minute) // far more than the timeouts
 	for _, conn := range c.silent {
 		_ = conn.SetReadDeadline(deadline)
 		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatal("who says nothing is not hung up on")
+			t.Fatal("the connection of a silent client is not closed")
 		}
 	}
-	for _, conn := range c.deaf { // by now
+	for _, conn := range c.deaf { // their timeouts have passed by now
 		_ = conn.SetReadDeadline(deadline)
 		if n, err := io.Copy(io.Discard, conn); n >= largeAnswer || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("who reads nothing was sent %d bytes, %v", n, err)
+			t.Errorf("a client that does not read was sent %d bytes, %v", n, err)
 		}
 	}
 }

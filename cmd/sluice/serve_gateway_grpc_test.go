@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// echoService says what it hears, and ends with a status when it is told to.
+// echoService returns each message, and ends with a status if a message asks for it.
 var echoService = grpc.ServiceDesc{
 	ServiceName: "test.Echo", HandlerType: (*any)(nil),
 	Streams: []grpc.StreamDesc{
@@ -49,7 +49,7 @@ func echoStream(_ any, s grpc.ServerStream) error {
 	}
 }
 
-// echoServer starts the service, with the usual one for health, and returns where.
+// echoServer starts the service and the standard health service, and returns the address.
 func echoServer(t *testing.T) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,7 +64,7 @@ func echoServer(t *testing.T) (address string) {
 	return l.Addr().String()
 }
 
-// dials are the ways to the gateway that gRPC has.
+// dials are the dial options for the gateway's addresses, with and without TLS.
 func (f *front) dials(t *testing.T) map[string]*grpc.ClientConn {
 	t.Helper()
 	trust, err := credentials.NewClientTLSFromFile(f.ca, "")
@@ -77,7 +77,7 @@ func (f *front) dials(t *testing.T) map[string]*grpc.ClientConn {
 	}
 }
 
-// talk opens a stream in the name of a key.
+// talk opens a stream with the given key.
 func talk(t *testing.T, conn *grpc.ClientConn, method, key string) grpc.ClientStream {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-said", "hello", "x-api-key", key, "x-forwarded-for", "192.0.2.1")
@@ -97,7 +97,7 @@ func sayOnce(stream grpc.ClientStream, text string) (string, error) {
 	return m.Value, err
 }
 
-// Calls pass: one question and one answer, both directions at once, metadata, trailers, and every status.
+// The gateway passes unary and bidirectional calls, metadata, trailers, and every status.
 func grpcClient(t *testing.T, f *front) {
 	for name, conn := range f.dials(t) {
 		resp, err := healthpb.NewHealthClient(conn).Check(t.Context(), new(healthpb.HealthCheckRequest))
@@ -108,7 +108,7 @@ func grpcClient(t *testing.T, f *front) {
 			t.Errorf("%s: %v", name, err)
 		}
 		stream := talk(t, conn, "/test.Echo/Talk", "talk")
-		for _, text := range []string{"one", "", strings.Repeat("x", 1_000_000), "two"} { // each is answered before the next is sent
+		for _, text := range []string{"one", "", strings.Repeat("x", 1_000_000), "two"} { // each response is read before the next message is sent
 			if got, err := sayOnce(stream, text); err != nil || got != text {
 				t.Fatalf("%s: %.20q %v", name, got, err)
 			}
@@ -142,7 +142,7 @@ func grpcClient(t *testing.T, f *front) {
 	}
 }
 
-// What the gateway refuses is told in gRPC's words: a client that is over a limit knows it, and when to come again.
+// Denials and rejections of the gateway are gRPC statuses: a client over a limit gets the status and the time until a retry.
 func grpcRefused(t *testing.T, f *front) {
 	for name, conn := range f.dials(t) {
 		stream := talk(t, conn, "/test.Echo/Limited", "limited "+name)
@@ -152,7 +152,7 @@ func grpcRefused(t *testing.T, f *front) {
 		_ = stream.CloseSend()
 		stream = talk(t, conn, "/test.Echo/Limited", "limited "+name)
 		_, err := sayOnce(stream, "two")
-		if status.Code(err) != codes.ResourceExhausted || !strings.HasPrefix(status.Convert(err).Message(), "Rate limit calls is used up; retry in ") {
+		if status.Code(err) != codes.ResourceExhausted || !strings.HasPrefix(status.Convert(err).Message(), "Rate limit calls exceeded; retry in ") {
 			t.Errorf("%s: %v", name, err)
 		}
 		trailer := stream.Trailer()
@@ -164,9 +164,9 @@ func grpcRefused(t *testing.T, f *front) {
 			t.Errorf("%s: the trailer is %v", name, trailer)
 		}
 		for method, want := range map[string]codes.Code{
-			"/test.Nobody/Call":  codes.Unavailable,   // its server is away
-			"/test.Echo/a%2fb":   codes.Internal,      // a path that is none
-			"/test.Echo/Nothing": codes.Unimplemented, // as the service says
+			"/test.Nobody/Call":  codes.Unavailable,   // its server is unavailable
+			"/test.Echo/a%2fb":   codes.Internal,      // an invalid path
+			"/test.Echo/Nothing": codes.Unimplemented, // the status of the service
 		} {
 			if _, err := sayOnce(talk(t, conn, method, "refused"), "x"); status.Code(err) != want || status.Convert(err).Message() == "" {
 				t.Errorf("%s: %s: %v, want %v", name, method, err, want)

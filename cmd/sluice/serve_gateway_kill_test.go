@@ -16,18 +16,18 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 )
 
-// killRules queue most requests, and some however slow the machine is: two requests in 250 ms exceed the limit of slow.
-// Queued requests of slow are delivered at 4/s, so the test sends few.
+// killRules queue most requests, and some even on a slow machine: two requests in 250 ms exceed the limit of slow. Queued requests
+// of slow are delivered at 4/s, so the test sends few.
 const killRules = `
 rules:
   - {name: plain, match: {path: /plain/**}, per: header:X-Client, limit: {rate: 20/s, burst: 2}, on_limit: queue}
   - {name: ordered, match: {path: /ordered/**}, per: header:X-Client, limit: {rate: 20/s, burst: 2}, on_limit: queue, queue: {order: key}}
-  - {name: fails, match: {path: /fails/**}, per: header:X-Client, limit: {rate: 20/s, burst: 2}, on_limit: queue, queue: {attempts: 2}}
+  - {name: fails, match: {path: /fails/**}, per: header:X-Client, limit: {rate: 20/s, burst: 2}, on_limit: queue, queue: {max_attempts: 2}}
   - {name: slow, match: {path: /slow/**}, per: header:X-Client, limit: {rate: 4/s, burst: 1}, on_limit: queue}
   - {name: refused, match: {path: /refused/**}, per: header:X-Client, limit: {rate: 20/s, burst: 2}, on_limit: queue}
 `
 
-// killAnswer is what the upstream says: some fail for good, some for the first time.
+// killAnswer returns the status of the upstream's response: some requests always fail, some only at the first attempt.
 func killAnswer(path, attempt string) int {
 	switch parts := strings.Split(path, "/"); {
 	case parts[1] == "fails":
@@ -40,7 +40,7 @@ func killAnswer(path, attempt string) int {
 	return http.StatusOK
 }
 
-// killer starts gateways on one directory and kills them.
+// killer repeatedly starts and kills a gateway on one queue directory.
 type killer struct {
 	section, more string
 	clients       []*poster
@@ -48,23 +48,24 @@ type killer struct {
 	perRound      int // requests of each client
 
 	left    atomic.Int64 // events until the process is killed
-	within  atomic.Bool  // it is killed while it delivers what was kept
-	dying   atomic.Bool  // it is killed, or not to be
+	within  atomic.Bool  // kill the process only during a delivery
+	dying   atomic.Bool  // the process was killed, or must not be killed
 	process atomic.Pointer[os.Process]
-	starts  time.Duration // how long it takes until it serves
+	starts  time.Duration // time from start to the first request
 
 	mu  sync.Mutex // guards the following
 	all map[string]heardBack
 }
 
-// step is called for everything that happens; delivering is that something is under way that was kept.
+// step is called for every event and kills the process at the chosen one; delivering reports whether the event is part of a
+// delivery of a queue item.
 func (k *killer) step(delivering bool) {
 	if k.left.Add(-1) <= 0 && (delivering || !k.within.Load()) && k.dying.CompareAndSwap(false, true) {
 		_ = k.process.Load().Kill()
 	}
 }
 
-// load has all clients send, until they have or get no answer.
+// load runs all clients until they have sent their requests or a request gets no response.
 func (k *killer) load(t *testing.T, address string) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -91,7 +92,7 @@ func (k *killer) load(t *testing.T, address string) {
 	all.Wait()
 }
 
-// round starts a gateway and kills it: while it starts, while it delivers, or whenever.
+// round starts a gateway and kills it, depending on n: during its start, during a delivery, or at a random event.
 func (k *killer) round(t *testing.T, n int) {
 	t.Helper()
 	if n%3 == 1 {
@@ -112,12 +113,12 @@ func (k *killer) round(t *testing.T, n int) {
 	select {
 	case <-p.ended:
 	case <-time.After(30 * time.Second):
-		t.Fatalf("round %d: of %+v nothing is delivered", n, queuePage(t, p.process, "n=1").Counts)
+		t.Fatalf("round %d: no delivery with %+v", n, queuePage(t, p.process, "limit=1").Counts)
 	}
 	p.killed(t)
 }
 
-// Killed at any moment and started again, a gateway loses no request that it has answered with 202, as its clients see it.
+// A gateway that is killed at any time and restarted loses no request whose client received 202.
 func TestGatewayKilled(t *testing.T) {
 	t.Parallel()
 	rounds := 3
@@ -153,11 +154,11 @@ func TestGatewayKilled(t *testing.T) {
 	k.checkOrder(t)
 	t.Log(k.count(rounds, len(dead)))
 	if n := strings.Count(fmt.Sprint(k.statuses()), "202"); n < 10*rounds {
-		t.Errorf("only %d were accepted: that shows nothing", n)
+		t.Errorf("only %d requests were queued: too few for this test", n)
 	}
 }
 
-// queuePage is the answer of GET /v1/queue.
+// queuePage returns the response of GET /v1/queue.
 func queuePage(t *testing.T, p *process, query string) (page adminmsg.QueuePage) {
 	t.Helper()
 	b := fetch(t, "http://"+p.admin+"/v1/queue?"+query)
@@ -167,22 +168,22 @@ func queuePage(t *testing.T, p *process, query string) (page adminmsg.QueuePage)
 	return page
 }
 
-// settled waits until nothing is to be delivered.
+// settled waits until all items are delivered.
 func settled(t *testing.T, p *process) {
 	t.Helper()
 	for {
-		if c := queuePage(t, p, "n=1").Counts; c.Up && c.Queued+c.Delivering == 0 {
+		if c := queuePage(t, p, "limit=1").Counts; c.Up && c.Queued+c.Delivering == 0 {
 			return
 		}
 		<-time.After(20 * time.Millisecond)
 	}
 }
 
-// listDead is what sluice queue dead lists, by id.
+// listDead returns the output of sluice queue dead, by id.
 func listDead(t *testing.T, p *process) map[string]adminmsg.QueueItem {
 	t.Helper()
 	dead := map[string]adminmsg.QueueItem{}
-	args := []string{"queue", "dead", "-n", "100", "-o", "json", "--admin", "http://" + p.admin}
+	args := []string{"queue", "dead", "-n", "100", "-o", "json", "--admin-url", "http://" + p.admin}
 	for next := []string(nil); ; {
 		code, out, stderr := sluiceRun(t, append(args, next...)...)
 		var page adminmsg.QueuePage
@@ -192,32 +193,32 @@ func listDead(t *testing.T, p *process) map[string]adminmsg.QueueItem {
 		for i := range page.Items {
 			dead[page.Items[i].ID] = page.Items[i]
 		}
-		if page.Next == "" {
+		if page.NextPageToken == "" {
 			return dead
 		}
-		next = []string{"--after", page.Next}
+		next = []string{"--page-token", page.NextPageToken}
 	}
 }
 
-// check compares what clients were told with what the upstream got.
+// check compares the responses that clients received with the requests that the upstream got.
 func (k *killer) check(t *testing.T, address string, dead map[string]adminmsg.QueueItem) {
 	t.Helper()
-	failed := map[string]bool{} // ids of what failed for good
+	failed := map[string]bool{} // ids of items whose deliveries always fail
 	for target, came := range k.up.came {
 		got, ok := k.all[target]
 		if !ok {
-			t.Errorf("%s came, and nobody sent it", target)
+			t.Errorf("%s was delivered, but not sent by a client", target)
 			continue
 		}
 		for i, a := range came {
 			if a.body != got.body || a.key != came[0].key || got.own != "" && a.key != got.own {
-				t.Errorf("%s came with the key %q and %.60q, before with %q, and was sent with %q and %.60q", target, a.key, a.body, came[0].key, got.own, got.body)
+				t.Errorf("%s was delivered with the key %q and %.60q, before with %q, and sent with %q and %.60q", target, a.key, a.body, came[0].key, got.own, got.body)
 			}
 			if a.attempt == "" && len(came) > 1 {
-				t.Errorf("%s was sent on at once, and came %d times", target, len(came))
+				t.Errorf("%s was forwarded without queueing, and delivered %d times", target, len(came))
 			}
 			if i > 0 && a.attempt == came[i-1].attempt {
-				t.Errorf("%s came twice as attempt %s", target, a.attempt)
+				t.Errorf("%s was delivered twice as attempt %s", target, a.attempt)
 			}
 			if strings.HasPrefix(target, "/fails/") && a.attempt != "" {
 				failed[a.key] = true
@@ -229,9 +230,9 @@ func (k *killer) check(t *testing.T, address string, dead map[string]adminmsg.Qu
 		switch {
 		case got.status == 0:
 		case got.status != http.StatusAccepted && (got.status != killAnswer(target, "") || len(came) != 1 || came[0].attempt != ""):
-			t.Errorf("%s was answered with %d, and came as %+v", target, got.status, came)
+			t.Errorf("%s got status %d, and was delivered as %+v", target, got.status, came)
 		case got.status == http.StatusAccepted && (len(came) == 0 || got.own == "" && came[0].key != got.id):
-			t.Errorf("%s was accepted as %s, and came as %+v", target, got.id, came)
+			t.Errorf("%s was accepted as %s, and delivered as %+v", target, got.id, came)
 		case got.status == http.StatusAccepted:
 			want := `"state":"done"`
 			if strings.HasPrefix(target, "/fails/") {
@@ -243,23 +244,23 @@ func (k *killer) check(t *testing.T, address string, dead map[string]adminmsg.Qu
 		}
 	}
 	for id, it := range dead {
-		if !failed[id] || it.Rule != "fails" || it.Attempts < 2 || it.Error != "the answer was 500 Internal Server Error" {
-			t.Errorf("on the list of the dead is %+v", it)
+		if !failed[id] || it.Rule != "fails" || it.Attempts < 2 || it.Error != "response 500 Internal Server Error" {
+			t.Errorf("unexpected dead letter %+v", it)
 		}
 	}
 	if len(dead) != len(failed) {
-		t.Errorf("%d failed for good, and %d are on the list of the dead", len(failed), len(dead))
+		t.Errorf("%d items always fail, but there are %d dead letters", len(failed), len(dead))
 	}
 }
 
-// checkOrder wants what has an order to have come first in that in which it was sent, accepted or not.
+// checkOrder fails the test if first deliveries of ordered requests are not in the order in which they were sent.
 func (k *killer) checkOrder(t *testing.T) {
 	t.Helper()
 	last := map[string]string{}
 	for _, target := range k.up.order {
 		if name, n := target[:strings.LastIndex(target, "/")], target; strings.HasPrefix(target, "/ordered/") {
 			if n <= last[name] {
-				t.Errorf("%s came after %s", target, last[name])
+				t.Errorf("%s was delivered after %s", target, last[name])
 			}
 			last[name] = n
 		}
@@ -274,7 +275,7 @@ func (k *killer) statuses() (all []int) {
 	return all
 }
 
-// count says what happened.
+// count summarizes the test for its log.
 func (k *killer) count(kills, dead int) string {
 	by := map[int]int{}
 	for _, status := range k.statuses() {
@@ -290,6 +291,6 @@ func (k *killer) count(kills, dead int) string {
 			}
 		}
 	}
-	return fmt.Sprintf("killed %d times: %d accepted, %d answered at once, %d without an answer; %d came, in %d deliveries: %d again, of them %d of what the upstream had done; %d dead",
+	return fmt.Sprintf("killed %d times: %d queued, %d other responses, %d without a response; %d requests in %d deliveries: %d redeliveries, %d of them after a success; %d dead letters",
 		kills, by[202], len(k.all)-by[202]-by[0], by[0], len(k.up.came), deliveries, again, doubled, dead)
 }

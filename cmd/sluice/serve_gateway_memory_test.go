@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// metric reads a value that the service shows to Prometheus; 0 if there is none.
+// metric returns the value of a metric of the service, or 0 if it does not exist.
 func metric(t *testing.T, p *process, name string) float64 {
 	t.Helper()
 	resp, err := http.Get("http://" + p.http + "/metrics")
@@ -36,15 +36,15 @@ func metric(t *testing.T, p *process, name string) float64 {
 	return v
 }
 
-// One address floods: more connections than it may have, half-sent bodies for the queue, and responses that are settled by
-// a field and never end. The heap stays below the sum of docs/bounds.md for one address, the bounds are named in metrics
-// and the log, and another address is served as ever.
+// One address floods the gateway: more connections than allowed, incomplete bodies for the queue, and endless responses with an
+// actual cost in their body. The heap stays below the sum of docs/bounds.md for one address, metrics and log name the reached
+// bounds, and another address is served normally.
 func TestGatewayFloodMemory(t *testing.T) {
 	const (
 		share, flood = 60, 200   // connections
-		buffered     = 16 << 20  // bytes of bodies, of which one address has a quarter
-		perRequest   = 320 << 10 // docs/bounds.md: a connection and its request
-		piece        = 900 << 10 // of each body
+		buffered     = 16 << 20  // bytes of bodies, of which one address may use 25 %
+		perRequest   = 320 << 10 // a connection and its request, from docs/bounds.md
+		piece        = 900 << 10 // bytes sent of each body
 	)
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/usage" {
@@ -54,13 +54,13 @@ func TestGatewayFloodMemory(t *testing.T) {
 			<-r.Context().Done()
 		}
 	}))
-	t.Cleanup(api.Close) // after the gateway, which has requests to it
+	t.Cleanup(api.Close) // after the gateway, which has open requests to it
 	p, address := startGatewayOn(t, fmt.Sprintf("{address: '127.0.0.1:0', max_connections: 240, max_connections_per_address: %d}", share),
 		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: /**, upstream: api}], max_buffered_size: 16MiB}", api.URL), `
 rules:
   - {name: later, match: {path: /later}, limit: 1/h, on_limit: queue}
-  - {name: usage, match: {path: /usage}, limit: 1000000/h, settle: {json: usage.total}}
-`, fmt.Sprintf("queue: {directory: %q}\nmetrics: {on_http: true}", t.TempDir()))
+  - {name: usage, match: {path: /usage}, limit: 1000000/h, actual_cost: {json: usage.total}}
+`, fmt.Sprintf("queue: {directory: %q}\nmetrics: {http_listener: true}", t.TempDir()))
 	from := func(client string) net.Conn {
 		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}}).Dial("tcp", address)
 		if err != nil {
@@ -78,7 +78,7 @@ rules:
 		return status
 	}
 	if got := ask("POST", "/later", "x"); got != "200" {
-		t.Fatalf("the first: %s", got)
+		t.Fatalf("the first response: %s", got)
 	}
 	before := metric(t, p.process, "go_memstats_heap_alloc_bytes")
 	reached := func(bound string) float64 {
@@ -98,22 +98,22 @@ rules:
 	}
 	for until := time.Now().Add(20 * time.Second); reached("connections_per_address") == 0 || reached("buffered_bytes_per_address") == 0; {
 		if <-time.After(20 * time.Millisecond); time.Now().After(until) {
-			t.Fatalf("the bounds are reached %v and %v times", reached("connections_per_address"), reached("buffered_bytes_per_address"))
+			t.Fatalf("the bounds were reached %v and %v times", reached("connections_per_address"), reached("buffered_bytes_per_address"))
 		}
 	}
 	const sum = share*perRequest + buffered/4
-	// Without a collection in between as much again may be garbage.
+	// Without a garbage collection the heap may be twice as large.
 	if now := metric(t, p.process, "go_memstats_heap_alloc_bytes"); now > 2*(before+sum) {
 		t.Errorf("the heap grew from %.0f to %.0f bytes, want at most %.0f", before, now, 2*(before+sum))
 	} else {
-		t.Logf("the heap grew from %.0f to %.0f bytes; the sum is %d", before, now, sum)
+		t.Logf("the heap grew from %.0f to %.0f bytes; the documented sum is %d", before, now, sum)
 	}
 	for range 5 {
 		if got := ask("GET", "/", ""); got != "200" {
 			t.Errorf("another address: %s", got)
 		}
 		if got := ask("POST", "/later", "y"); got != "202" {
-			t.Errorf("another address, to be queued: %s", got)
+			t.Errorf("another address, queued: %s", got)
 		}
 	}
 	p.await(t, "bound=connections_per_address")

@@ -19,8 +19,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
 )
 
-// memoryDir is a directory in memory, where there is such: what kills a process does not lose what it wrote, and so nothing
-// but time is saved.
+// memoryDir returns a directory in memory, if the system has one. This only saves time: killing a process does not lose written
+// files.
 func memoryDir(t *testing.T) string {
 	t.Helper()
 	if directory, err := os.MkdirTemp("/dev/shm", "sluice-gateway"); err == nil {
@@ -30,35 +30,35 @@ func memoryDir(t *testing.T) string {
 	return t.TempDir()
 }
 
-// killed waits for the end of a process that was killed.
+// killed waits until a killed process has exited.
 func (p *process) killed(t *testing.T) {
 	t.Helper()
 	<-p.ended
 	var end *exec.ExitError
 	if !errors.As(p.err, &end) || end.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Fatalf("sluice serve ended by itself: %v\n%s", p.err, strings.Join(p.log(), "\n"))
+		t.Fatalf("sluice serve exited without SIGKILL: %v\n%s", p.err, strings.Join(p.log(), "\n"))
 	}
 	p.err = nil
 }
 
-// arrival is a request as the upstream got it.
+// arrival is a request that the upstream received.
 type arrival struct {
 	key, attempt, body string
-	status             int // of the answer
+	status             int // of the response
 }
 
-// witness is an upstream that remembers everything.
+// witness is an upstream that records all requests.
 type witness struct {
 	*httptest.Server
-	step func(kept bool) // is called for each request, before its answer
+	step func(kept bool) // is called for each request, before its response
 
 	mu    sync.Mutex // guards the following
 	came  map[string][]arrival
-	order []string // targets, as they came first
+	order []string // targets in the order of their first arrival
 	at    []time.Time
 }
 
-// newWitness starts an upstream whose answers are by the path and the attempt.
+// newWitness starts an upstream whose status depends on the path and the attempt.
 func newWitness(t *testing.T, answer func(path, attempt string) int, step func(kept bool)) *witness {
 	t.Helper()
 	w := &witness{step: step, came: map[string][]arrival{}}
@@ -83,7 +83,7 @@ func newWitness(t *testing.T, answer func(path, attempt string) int, step func(k
 	return w
 }
 
-// heardBack is what a client was told about a request; a status of 0 is no answer.
+// heardBack is a request of a client and its response; a status of 0 means that there was no response.
 type heardBack struct {
 	body, own  string
 	status     int
@@ -92,10 +92,10 @@ type heardBack struct {
 	retryAfter string
 }
 
-// poster is a client that waits for each answer.
+// poster is a client that waits for each response.
 type poster struct {
 	kind, name string
-	own        bool // it has idempotency keys of its own
+	own        bool // the client sends its own idempotency keys
 	sent       int
 }
 
@@ -110,7 +110,7 @@ func (c *poster) post(t *testing.T, client *http.Client, address string) (target
 		t.Error(err)
 		return target, got
 	}
-	req.GetBody = nil // or the client would send it again by itself
+	req.GetBody = nil // because the client would otherwise resend the request
 	req.Header.Set("X-Client", c.name)
 	if c.own {
 		got.own = "own" + target
@@ -136,7 +136,7 @@ func (c *poster) post(t *testing.T, client *http.Client, address string) (target
 	return target, got
 }
 
-// fetch is the body at a URL.
+// fetch returns the body at a URL.
 func fetch(t *testing.T, url string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)

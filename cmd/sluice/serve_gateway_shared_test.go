@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// natsServer starts a server with a port, as others run it, and returns its URL.
+// natsServer starts a NATS server on a TCP port and returns its URL.
 func natsServer(t *testing.T) string {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{
@@ -39,8 +39,8 @@ func natsServer(t *testing.T) string {
 	return s.ClientURL()
 }
 
-// asNATS has the test's own binary be a NATS server with its files in the directory that it names, so that it can be stopped
-// and continued as a process.
+// asNATS is the environment variable that makes the test binary run a NATS server with its files in the named directory. As a
+// separate process the server can be stopped and continued.
 const asNATS = "SLUICE_TEST_AS_NATS"
 
 // runNATS runs a NATS server until standard input ends. It writes its URL to standard output.
@@ -67,10 +67,10 @@ const (
 	sharedWorkers = 4
 )
 
-// Gateways that share a queue and a store deliver at the rule's rate between them, and the loss of one loses no request.
+// Gateways that share a queue and a store deliver at the rule's rate in total, and the loss of one gateway loses no request.
 func TestGatewaysShareAQueue(t *testing.T) {
 	t.Parallel()
-	const each = 25 // requests of a client
+	const each = 25 // requests per client
 	var deliveries atomic.Int64
 	enough := make(chan struct{})
 	up := newWitness(t, func(string, string) int { return http.StatusOK }, func(bool) {
@@ -79,10 +79,10 @@ func TestGatewaysShareAQueue(t *testing.T) {
 		}
 	})
 	rules := fmt.Sprintf("rules: [{name: all, limit: {rate: %d/s, burst: %d}, on_limit: queue}]", sharedRate, sharedBurst)
-	more := fmt.Sprintf("store: {kind: redis, url: %q, budget: 5s}\nqueue: {url: %q, workers: %d}", redistest.Start(t).URL(), natsServer(t), sharedWorkers)
+	more := fmt.Sprintf("store: {kind: redis, url: %q, timeout: 5s}\nqueue: {url: %q, workers: %d}", redistest.Start(t).URL(), natsServer(t), sharedWorkers)
 	var gateways [2]gatewayProcess
 	var addresses [2]string
-	for i := range gateways { // the prefix tells who delivered
+	for i := range gateways { // the prefix identifies the gateway that delivered
 		gateways[i], addresses[i] = startGateway(t,
 			fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api, add_prefix: /by%d}]}", up.URL, i), rules, more)
 	}
@@ -96,9 +96,9 @@ func TestGatewaysShareAQueue(t *testing.T) {
 				c := &poster{kind: "x", name: fmt.Sprintf("client-%d-%d", i, n)}
 				for range each {
 					target, got := c.post(t, http.DefaultClient, address)
-					if got.status == http.StatusAccepted { // the other one knows it at once
+					if got.status == http.StatusAccepted { // the other gateway has the item at once
 						if b := fetch(t, "http://"+addresses[1-i]+got.at); !strings.Contains(b, got.id) || !strings.Contains(b, `"state":"`) {
-							t.Errorf("the other gateway says of %s: %s", target, b)
+							t.Errorf("status of %s at the other gateway: %s", target, b)
 						}
 					}
 					if got.status != http.StatusAccepted && got.status != http.StatusOK {
@@ -119,7 +119,7 @@ func TestGatewaysShareAQueue(t *testing.T) {
 	_ = gateways[0].cmd.Process.Kill()
 	gateways[0].killed(t)
 	unfinished := delivered(t, gateways[1].process)
-	if os.Getenv("SLUICE_SOAK") != "" { // for as long as the other one waits
+	if os.Getenv("SLUICE_SOAK") != "" { // until the delivery claims of the killed gateway expire
 		settled(t, gateways[1].process)
 		clear(unfinished)
 	}
@@ -128,22 +128,22 @@ func TestGatewaysShareAQueue(t *testing.T) {
 	by, accepted := checkShared(t, up, all, unfinished)
 	for i, at := range up.at {
 		if most := sharedBurst + sharedRate*at.Sub(began).Seconds(); float64(i+1) > most {
-			t.Errorf("%d were delivered in %v, and %.1f is the most", i+1, at.Sub(began), most)
+			t.Errorf("%d were delivered in %v, want at most %.1f", i+1, at.Sub(began), most)
 		}
 	}
-	t.Logf("one of two gateways killed: %d sent, %d accepted, %d deliveries, %v, %d that the lost one had begun; the last after %v",
+	t.Logf("one of two gateways killed: %d sent, %d queued, %d deliveries, %v, %d begun by the killed one; the last after %v",
 		len(all), accepted, len(up.at), by, len(unfinished), up.at[len(up.at)-1].Sub(began))
 	if by["by0"] == 0 || by["by1"] == 0 || accepted < each {
-		t.Error("that shows nothing")
+		t.Error("too few requests were queued or delivered by both gateways for this test")
 	}
 }
 
-// delivered waits until nothing is left but what a lost gateway had begun, which the others wait for, and returns the ids of
-// that.
+// delivered waits until the only items left are deliveries that the lost gateway had begun, whose claims have not expired, and
+// returns their ids.
 func delivered(t *testing.T, p *process) map[string]bool {
 	t.Helper()
 	for {
-		page := queuePage(t, p, "n=1000")
+		page := queuePage(t, p, "limit=1000")
 		begun := map[string]bool{}
 		for i := range page.Items {
 			if page.Items[i].State == "delivering" {
@@ -157,7 +157,7 @@ func delivered(t *testing.T, p *process) map[string]bool {
 	}
 }
 
-// checkShared compares what clients were told with what came, and counts who delivered.
+// checkShared compares the responses that clients received with the deliveries, and counts the deliveries of each gateway.
 func checkShared(t *testing.T, up *witness, all map[string]heardBack, unfinished map[string]bool) (by map[string]int, accepted int) {
 	t.Helper()
 	by = map[string]int{}
@@ -170,22 +170,22 @@ func checkShared(t *testing.T, up *witness, all map[string]heardBack, unfinished
 	for target, got := range all {
 		for _, a := range came[target] {
 			if a.body != got.body || a.key != got.id || (a.attempt == "") != (got.status == http.StatusOK) {
-				t.Errorf("%s was answered with %d as %s, and came as %s, %.60q", target, got.status, got.id, a.key, a.body)
+				t.Errorf("%s got status %d as %s, and was delivered as %s, %.60q", target, got.status, got.id, a.key, a.body)
 			}
 		}
 		switch n := len(came[target]); {
 		case got.status == http.StatusAccepted:
 			accepted++
 			if n == 0 && !unfinished[got.id] {
-				t.Errorf("%s was accepted and is lost", target)
+				t.Errorf("%s was accepted and not delivered", target)
 			}
 		case got.status != http.StatusOK || n != 1:
-			t.Errorf("%s was answered with %d, and came %d times", target, got.status, n)
+			t.Errorf("%s got status %d, and was delivered %d times", target, got.status, n)
 		}
 	}
 	for target := range came {
 		if _, ok := all[target]; !ok {
-			t.Errorf("%s came, and nobody sent it", target)
+			t.Errorf("%s was delivered, but not sent by a client", target)
 		}
 	}
 	return by, accepted

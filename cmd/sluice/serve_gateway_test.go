@@ -30,16 +30,16 @@ var gatewayServed = regexp.MustCompile(` gateway=(\S+)`)
 // gatewayProcess is a running sluice serve with a gateway.
 type gatewayProcess struct {
 	*process
-	rules string // their file
+	rules string // path of the rule file
 }
 
-// startGateway runs sluice serve with a gateway and rules, and returns where it listens.
+// startGateway runs sluice serve with a gateway and rules, and returns the gateway's address.
 func startGateway(t *testing.T, gateway, rules, more string) (p gatewayProcess, address string) {
 	t.Helper()
 	return startGatewayOn(t, "{address: '127.0.0.1:0'}", gateway, rules, more)
 }
 
-// startGatewayOn is startGateway with a listener of another kind.
+// startGatewayOn is like startGateway with the given listener settings.
 func startGatewayOn(t *testing.T, listener, gateway, rules, more string) (p gatewayProcess, address string) {
 	t.Helper()
 	p = launchGateway(t, listener, gateway, rules, more)
@@ -49,7 +49,7 @@ func startGatewayOn(t *testing.T, listener, gateway, rules, more string) (p gate
 	return p, gatewayServed.FindStringSubmatch(line)[1]
 }
 
-// launchGateway is startGatewayOn for who does not wait until it serves.
+// launchGateway is like startGatewayOn, but does not wait until the gateway is ready.
 func launchGateway(t *testing.T, listener, gateway, rules, more string) gatewayProcess {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
@@ -62,7 +62,7 @@ func launchGateway(t *testing.T, listener, gateway, rules, more string) gatewayP
 	return gatewayProcess{process: p, rules: file}
 }
 
-// application is an application that tells what it was asked.
+// application is an upstream that responds with a description of the request.
 func application(t *testing.T) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -77,7 +77,7 @@ func application(t *testing.T) *httptest.Server {
 	return s
 }
 
-// echoSocket says on a connection what it hears.
+// echoSocket sends every message back.
 func echoSocket(w http.ResponseWriter) {
 	conn, buf, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -88,7 +88,7 @@ func echoSocket(w http.ResponseWriter) {
 	_, _ = io.Copy(conn, buf)
 }
 
-// What curl sees of an API behind the gateway: its answers, and a 429.
+// curl receives the responses of an API behind the gateway, and a 429.
 func TestGatewayCurl(t *testing.T) {
 	api := application(t)
 	_, address := startGateway(t,
@@ -104,7 +104,7 @@ func TestGatewayCurl(t *testing.T) {
 	got := curl(t, "-i", "-d", "hello", url+"/v1/posts?a=1")
 	for _, want := range []string{"HTTP/1.1 429 Too Many Requests", "Retry-After: 1", "application/problem+json", `"violated-policies":["posts"]`, "X-Request-Id: "} {
 		if !strings.Contains(got, want) {
-			t.Errorf("there is no %q in\n%s", want, got)
+			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
 	if got := curl(t, "-i", url+"/v2"); !strings.Contains(got, "404 Not Found") || !strings.Contains(got, "application/problem+json") {
@@ -112,8 +112,8 @@ func TestGatewayCurl(t *testing.T) {
 	}
 }
 
-// A request that is over a limit and kept is answered with 202, done when there is room, and its answer can be fetched. What
-// is kept has no credentials that the rule does not name.
+// A queued request gets 202, is delivered later, and its response can be fetched. Queue items contain no credentials that the rule
+// does not list.
 func TestGatewayKeeps(t *testing.T) {
 	got := make(chan http.Header, 10)
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +126,7 @@ func TestGatewayKeeps(t *testing.T) {
 	defer api.Close()
 	_, address := startGateway(t,
 		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: /v1/**, upstream: api, strip_prefix: /v1}]}", api.URL),
-		"rules: [{name: rewards, match: {path: /v1/rewards/*}, per: header:X-Device, limit: {rate: 2/s, burst: 1}, on_limit: queue, queue: {keep: [X-Api-Key]}}]",
+		"rules: [{name: rewards, match: {path: /v1/rewards/*}, per: header:X-Device, limit: {rate: 2/s, burst: 1}, on_limit: queue, queue: {keep_headers: [X-Api-Key]}}]",
 		fmt.Sprintf("queue: {directory: %q}", t.TempDir()))
 	post := func(device string) *http.Response {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/v1/rewards/7?a=b", strings.NewReader("hello"))
@@ -146,17 +146,17 @@ func TestGatewayKeeps(t *testing.T) {
 		return resp
 	}
 	if resp := post("a"); resp.StatusCode != http.StatusCreated {
-		t.Fatalf("the first: %s", resp.Status)
+		t.Fatalf("the first response: %s", resp.Status)
 	}
 	if h := <-got; h.Get("Authorization") != "Bearer secret" || h.Get("Cookie") != "secret" {
-		t.Errorf("the first has %v", h)
+		t.Errorf("the first response has %v", h)
 	}
 	resp := post("a")
 	status := resp.Header.Get("Location")
 	b, err := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusAccepted || !strings.HasPrefix(status, "/.sluice/queue/") || resp.Header.Get("Retry-After") == "" ||
 		!strings.Contains(string(b), `"state":"queued"`) || err != nil {
-		t.Fatalf("the second: %s %v %s, %v", resp.Status, resp.Header, b, err)
+		t.Fatalf("the second response: %s %v %s, %v", resp.Status, resp.Header, b, err)
 	}
 	h := <-got
 	for name, want := range map[string]string{
@@ -169,30 +169,30 @@ func TestGatewayKeeps(t *testing.T) {
 	}
 	for !strings.Contains(curl(t, "http://"+address+status), `"state":"done"`) {
 		if t.Context().Err() != nil {
-			t.Fatal("it is never done")
+			t.Fatal("the item does not become done")
 		}
 	}
 	if got := curl(t, "http://"+address+status); !strings.Contains(got, `"status":201`) || !strings.Contains(got, "POST "+address+" /rewards/7?a=b hello") {
-		t.Errorf("its answer is %s", got)
+		t.Errorf("its response is %s", got)
 	}
 	if got := curl(t, "-o", "/dev/null", "-w", "%{http_code}", "http://"+address+"/.sluice/queue/"+strings.Repeat("0", 32)); got != "404" {
 		t.Errorf("another id: %s", got)
 	}
 }
 
-// What the gateway does is counted and written down, and sluice simulate reads it.
+// The gateway counts requests in metrics and writes them to the access log, which sluice simulate reads.
 func TestGatewayObserved(t *testing.T) {
 	api := application(t)
 	file := filepath.Join(t.TempDir(), "access.log")
 	p, address := startGateway(t,
 		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{host: h.example, path: '/{x}', upstream: api}], access_log: {file: %q}}", api.URL, file),
-		"rules: [{name: once, match: {path: /once}, limit: 1/h}, {name: slow, match: {path: /slow}, limit: {rate: 2/s, burst: 10, algorithm: leaky_queue}, on_limit: delay}]", "metrics: {on_http: true}")
+		"rules: [{name: once, match: {path: /once}, limit: 1/h}, {name: slow, match: {path: /slow}, limit: {rate: 2/s, burst: 10, algorithm: leaky_queue}, on_limit: delay}]", "metrics: {http_listener: true}")
 	for _, target := range []string{"/once", "/x/../once?secret=1", "/two/segments", "/a%2fb", "/free"} {
 		curl(t, "-o", "/dev/null", "--path-as-is", "-A", "agent", "-H", "Host: h.example", "http://"+address+target)
 	}
-	curl(t, "-A", "agent", "-H", "Host: h.example", "http://"+address+"/slow", "http://"+address+"/slow", "http://"+address+"/slow") // one after the other
+	curl(t, "-A", "agent", "-H", "Host: h.example", "http://"+address+"/slow", "http://"+address+"/slow", "http://"+address+"/slow") // sequentially
 	malformed := raw(t, address)
-	fmt.Fprint(malformed, "GET /once HTTP/1.1\r\nHost: a b\r\n\r\n") // which no handler sees
+	fmt.Fprint(malformed, "GET /once HTTP/1.1\r\nHost: a b\r\n\r\n") // rejected before any handler
 	answer, err := io.ReadAll(malformed)
 	if err != nil {
 		t.Fatal(err)
@@ -200,12 +200,12 @@ func TestGatewayObserved(t *testing.T) {
 	got := p.metrics(t)
 	for _, want := range []string{
 		`sluice_gateway_requests_total{code="2xx",route="h.example/{x}"} 5`, `sluice_gateway_requests_total{code="4xx",route="h.example/{x}"} 1`,
-		`sluice_gateway_requests_total{code="4xx",route="none"} 3`, `sluice_gateway_upstream_duration_seconds_count{route="h.example/{x}"} 5`,
-		"sluice_gateway_in_flight 0", "sluice_gateway_access_log_lost_total 0", fmt.Sprintf(`sluice_upstream_server_up{server=%q,upstream="api"} 1`, api.URL),
+		`sluice_gateway_requests_total{code="4xx",route="none"} 3`, `sluice_gateway_upstream_first_byte_seconds_count{route="h.example/{x}"} 5`,
+		"sluice_gateway_in_flight_requests 0", "sluice_gateway_access_log_dropped_lines_total 0", fmt.Sprintf(`sluice_upstream_server_up{server=%q,upstream="api"} 1`, api.URL),
 		fmt.Sprintf(`sluice_upstream_requests_total{server=%q,upstream="api"} 5`, api.URL),
 	} {
 		if !strings.Contains(got, "\n"+want+"\n") {
-			t.Errorf("there is no %s in\n%s", want, got)
+			t.Errorf("no %s in\n%s", want, got)
 		}
 	}
 	p.signal(t, syscall.SIGTERM)
@@ -217,37 +217,38 @@ func TestGatewayObserved(t *testing.T) {
 	var lines []string
 	for line := range strings.Lines(string(b)) {
 		var l struct {
-			Method, Path, Route, Decision, Rule, Client, Host, Query, Upstream string
-			Status                                                             int
-			Agent                                                              string `json:"user_agent"`
-			ID                                                                 string `json:"request_id"`
+			Method, Path, Route, Decision, Rule, Host, Query, Upstream string
+			Status                                                     int
+			Client                                                     string `json:"client_ip"`
+			Agent                                                      string `json:"user_agent"`
+			ID                                                         string `json:"request_id"`
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			t.Fatalf("%v in %s", err, line)
 		}
 		if l.Method == "" && (l.ID == "" || !strings.Contains(string(answer), "X-Request-Id: "+l.ID+"\r\n")) {
-			t.Errorf("%s does not have the ID of %s", line, answer)
+			t.Errorf("%s does not have the request ID of %s", line, answer)
 		}
 		lines = append(lines, fmt.Sprintf("%s %s %d %s %s %s %s %s%s %s", l.Method, l.Path, l.Status, l.Decision, l.Rule, l.Client, l.Agent, l.Host, l.Query,
 			strings.ReplaceAll(l.Upstream, api.URL, "api")))
 	}
 	want := `GET /once 200 allowed  127.0.0.1 agent h.example api
 GET /once 429 denied once 127.0.0.1 agent h.example |
-GET /two/segments 404 refused  127.0.0.1 agent h.example |
-GET /a%2fb 400 refused  127.0.0.1 agent h.example |
+GET /two/segments 404 rejected  127.0.0.1 agent h.example |
+GET /a%2fb 400 rejected  127.0.0.1 agent h.example |
 GET /free 200 allowed  127.0.0.1 agent h.example api
 GET /slow 200 allowed  127.0.0.1 agent h.example api
 GET /slow 200 delayed slow 127.0.0.1 agent h.example api
 GET /slow 200 delayed slow 127.0.0.1 agent h.example api
-  400 refused  127.0.0.1   |`
+  400 rejected  127.0.0.1   |`
 	want = strings.ReplaceAll(want, "|", "") // no upstream
 	if got := strings.Join(lines, "\n"); got != want {
 		t.Errorf("the log has\n%s\nwant\n%s", got, want)
 	}
 }
 
-// gatewayLoad asks two gateways until it is stopped: the first until it says that it is going. A request that is not
-// answered with 200 fails the test.
+// gatewayLoad sends requests until stopped, to the first gateway until a response announces its shutdown, then to the second. A
+// status other than 200 fails the test.
 func gatewayLoad(t *testing.T, first, second string) *askers {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10}}
@@ -261,7 +262,7 @@ func gatewayLoad(t *testing.T, first, second string) *askers {
 		if err != nil {
 			return err
 		}
-		req.GetBody = nil // or the client would send it again by itself
+		req.GetBody = nil // because the client would otherwise resend the request
 		resp, err := client.Do(req)
 		if err != nil {
 			return err
@@ -277,11 +278,12 @@ func gatewayLoad(t *testing.T, first, second string) *askers {
 	})
 }
 
-// A gateway that ends under load fails no request of clients that go when they are told to, and WebSockets go on until their ends have said all.
+// A graceful shutdown under load fails no request of clients that switch when a response announces it, and WebSockets stay open until
+// their clients close them.
 func TestGatewayDrain(t *testing.T) {
 	api := application(t)
 	section := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", api.URL)
-	// As long as it takes on a busy machine: what is looked at is that nothing is cut off.
+	// Long enough for a busy machine, because this test checks that no request is aborted.
 	first, address := startGatewayOn(t, "{address: '127.0.0.1:0'}, drain: {timeout: 1m}", section, "rules: [{name: all, limit: 1000000/s}]", "")
 	_, other := startGateway(t, section, "rules: [{name: all, limit: 1000000/s}]", "")
 	socket, err := net.Dial("tcp", address)
@@ -307,7 +309,7 @@ func TestGatewayDrain(t *testing.T) {
 	l.more(t, 2000)
 	_, _ = io.WriteString(socket, "hello\n")
 	if got, err := said.ReadString('\n'); got != "hello\n" || err != nil {
-		t.Errorf("the WebSocket says %q, %v", got, err)
+		t.Errorf("the WebSocket sent %q, %v", got, err)
 	}
 	socket.Close()
 	<-first.ended
@@ -315,7 +317,7 @@ func TestGatewayDrain(t *testing.T) {
 	l.end()
 }
 
-// A WebSocket that does not end is cut off in time.
+// An open WebSocket is closed when the drain timeout expires.
 func TestGatewayDrainIsBounded(t *testing.T) {
 	api := application(t)
 	p, address := startGateway(t, fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", api.URL), "rules: []", "")
@@ -335,7 +337,7 @@ func TestGatewayDrainIsBounded(t *testing.T) {
 	<-p.ended
 }
 
-// Rules change under load, and no request fails for it.
+// Rules change under load without a failed request.
 func TestGatewayReload(t *testing.T) {
 	api := application(t)
 	p, address := startGateway(t, fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", api.URL),
@@ -345,7 +347,7 @@ func TestGatewayReload(t *testing.T) {
 		l.more(t, 50)
 		write(t, p.rules, fmt.Sprintf("rules: [{name: all, limit: 1000000/s}, {name: denied-%d, match: {path: '/denied/%[1]d'}, limit: {rate: 0/h, algorithm: fixed_window}}]", i))
 		p.signal(t, syscall.SIGHUP)
-		p.await(t, "rules changed")
+		p.await(t, "rules reloaded")
 		for j := range i + 1 {
 			want := map[bool]string{true: "429", false: "200"}[i == j]
 			if got := curl(t, "-o", "/dev/null", "-w", "%{http_code}", fmt.Sprintf("http://%s/denied/%d", address, j)); got != want {
@@ -357,7 +359,7 @@ func TestGatewayReload(t *testing.T) {
 	l.end()
 }
 
-// nginx is an upstream like any other: pages, ranges, and the spelling that it would resolve otherwise.
+// nginx works as an upstream: pages, ranges, and a path spelling that nginx would normalize differently.
 func TestGatewayBeforeNginx(t *testing.T) {
 	forwardauthtest.Need(t, "nginx")
 	directory, listens := t.TempDir(), tcptest.FreeAddress(t)
@@ -374,7 +376,7 @@ http {
 	}
 }`, listens, directory))
 	forwardauthtest.Start(t, listens, exec.Command("nginx", "-e", "stderr", "-p", directory, "-c", "nginx.conf", "-g", "master_process off;"))
-	_, address := startGateway(t, fmt.Sprintf("{upstreams: {web: {servers: 'http://%s', health: {path: /page.txt}}}, routes: [{upstream: web}]}", listens),
+	_, address := startGateway(t, fmt.Sprintf("{upstreams: {web: {servers: 'http://%s', health_check: {path: /page.txt}}}, routes: [{upstream: web}]}", listens),
 		"rules: [{name: page, match: {path: /page.txt}, limit: 4/h}]", "")
 	url := "http://" + address
 	for want, args := range map[string][]string{
@@ -397,16 +399,16 @@ http {
 	}
 }
 
-// How long the oldest request waits that a rule delays is a metric.
+// A metric shows the age of the oldest delayed request.
 func TestGatewayOldestDelayed(t *testing.T) {
 	api := application(t)
 	p, address := startGateway(t, fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", api.URL),
-		"rules: [{name: slow, limit: {rate: 1/h, burst: 30, algorithm: leaky_queue}, on_limit: delay, max_delay: 24h}]", "metrics: {on_http: true}")
-	age := regexp.MustCompile(`(?m)^sluice_delay_oldest_seconds (\S+)$`)
+		"rules: [{name: slow, limit: {rate: 1/h, burst: 30, algorithm: leaky_queue}, on_limit: delay, max_delay: 24h}]", "metrics: {http_listener: true}")
+	age := regexp.MustCompile(`(?m)^sluice_delay_oldest_request_age_seconds (\S+)$`)
 	oldest := func() float64 {
 		found := age.FindStringSubmatch(p.metrics(t))
 		if found == nil {
-			t.Fatal("there is no sluice_delay_oldest_seconds")
+			t.Fatal("there is no sluice_delay_oldest_request_age_seconds")
 		}
 		seconds, err := strconv.ParseFloat(found[1], 64)
 		if err != nil {
@@ -414,9 +416,9 @@ func TestGatewayOldestDelayed(t *testing.T) {
 		}
 		return seconds
 	}
-	curl(t, "http://"+address+"/") // leaves at once
+	curl(t, "http://"+address+"/") // is not delayed
 	if got := oldest(); got != 0 {
-		t.Errorf("no request waits, and the oldest has waited for %v s", got)
+		t.Errorf("no request is delayed, but the age of the oldest is %v s", got)
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	var group sync.WaitGroup
@@ -427,13 +429,13 @@ func TestGatewayOldestDelayed(t *testing.T) {
 			return
 		}
 		if res, err := http.DefaultClient.Do(req); !errors.Is(err, context.Canceled) {
-			t.Errorf("a request that has an hour to wait: %v, %v", res, err)
+			t.Errorf("a request with a delay of an hour: %v, %v", res, err)
 		}
 	})
 	for oldest() == 0 {
 	}
 	if before := oldest(); before >= oldest() {
-		t.Errorf("the oldest has waited for %v s and does not get older", before)
+		t.Errorf("the age of the oldest stays at %v s", before)
 	}
 	leave()
 	group.Wait()

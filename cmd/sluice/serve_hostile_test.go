@@ -21,7 +21,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 )
 
-// times is a tenth of a number unless SLUICE_SOAK is set.
+// times returns n with SLUICE_SOAK, otherwise n/10.
 func times(n int) int {
 	if os.Getenv("SLUICE_SOAK") != "" {
 		return n
@@ -29,7 +29,7 @@ func times(n int) int {
 	return n / 10
 }
 
-// scale is times of 1.
+// scale returns 1 with SLUICE_SOAK, otherwise 0.1.
 func scale() float64 {
 	if os.Getenv("SLUICE_SOAK") != "" {
 		return 1
@@ -37,7 +37,7 @@ func scale() float64 {
 	return 0.1
 }
 
-// victim is a service that others attack.
+// victim is a service under attack.
 type victim struct {
 	*process
 	honest pb.RateLimitServiceClient
@@ -51,44 +51,44 @@ listeners:
   grpc: {address: '127.0.0.1:0', max_message_size: 1MiB}
   http: {address: '127.0.0.1:0'}
 logging: {level: info}
-metrics: {on_http: true}
+metrics: {http_listener: true}
 `, rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}\n")))
 	v := &victim{p, p.client(t)}
 	v.serves(t)
 	return v
 }
 
-// serves wants who means well to be served, on a connection that was there and on a new one.
+// serves fails the test if well-behaved clients are not served, on an existing and on a new connection.
 func (v *victim) serves(t *testing.T) {
 	t.Helper()
 	for _, c := range []pb.RateLimitServiceClient{v.honest, v.client(t)} {
 		if got := rlstest.Answer(t.Context(), c, "d", "k=v"); !strings.HasPrefix(got, "OK: OK 1000000/YEAR") {
-			t.Errorf("who means well is told %s", got)
+			t.Errorf("a well-behaved client got %s", got)
 		}
 	}
 	if got := v.get(t, "/readyz"); got != 200 {
-		t.Errorf("/readyz answers %d", got)
+		t.Errorf("/readyz: status %d", got)
 	}
 	if got := v.operate(t, "GET", "/v1/status", ""); got.status != 200 {
-		t.Errorf("an operator is told %d %s", got.status, got.body)
+		t.Errorf("the admin API responds %d %s", got.status, got.body)
 	}
 }
 
-// memory is what the process has of it, in MiB, by kind.
+// memory returns the memory of the process in MiB, by kind.
 func (v *victim) memory(t *testing.T) map[string]int {
 	t.Helper()
 	heap := metric(t, v.process, "go_memstats_heap_inuse_bytes")
 	if heap == 0 {
-		t.Fatal("the heap is not told")
+		t.Fatal("no metric for the heap")
 	}
 	m := map[string]int{"heap and stacks": int(heap+metric(t, v.process, "go_memstats_stack_inuse_bytes")) >> 20}
-	if !raceEnabled { // which remembers every address that was ever used, and every goroutine
+	if !raceEnabled { // the race detector keeps memory for every address and goroutine ever used
 		m["process"] = v.resident(t)
 	}
 	return m
 }
 
-// resident is the memory that the process has, in MiB, or 0 where that is not told.
+// resident returns the resident memory of the process in MiB, or 0 if it is unknown.
 func (v *victim) resident(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", v.cmd.Process.Pid))
@@ -107,7 +107,7 @@ func (v *victim) resident(t *testing.T) int {
 	return 0
 }
 
-// raw is a connection on which anything can be said.
+// raw opens a TCP connection.
 func raw(t *testing.T, address string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -128,14 +128,14 @@ func speak(t *testing.T, address string) *attacks.Frames {
 	return f
 }
 
-// target is the service's listener for gRPC and a call that it takes.
+// target returns the address of the gRPC listener and a valid call.
 func (v *victim) target() attacks.Target {
 	return attacks.Target{
 		Address: v.grpc, Path: "/" + rls.ServiceName + "/ShouldRateLimit", Method: "POST", Fields: []string{"content-type", "application/grpc", "te", "trailers"}, Scale: scale(),
 	}
 }
 
-// Whatever is said on whichever port, and however little of it, the service goes on and needs no more memory.
+// The service survives malformed, slow and incomplete requests on all ports, and its memory stays bounded.
 func TestServeHostile(t *testing.T) {
 	v := newVictim(t)
 	before := v.memory(t)
@@ -166,12 +166,12 @@ func TestServeHostile(t *testing.T) {
 	const most = 100
 	for kind, after := range v.memory(t) {
 		if t.Logf("%s: %d MiB, before %d", kind, after, before[kind]); after > before[kind]+most {
-			t.Errorf("%s: there were %d MiB and now there are %d", kind, before[kind], after)
+			t.Errorf("%s: the memory grew from %d MiB to %d", kind, before[kind], after)
 		}
 	}
 }
 
-// The bounds that clients must keep to are told, so that those who mean well do.
+// The service announces its HTTP/2 limits in SETTINGS, so that well-behaved clients can respect them.
 func TestServeTellsBounds(t *testing.T) {
 	p := startServe(t, "listeners: {grpc: {address: '127.0.0.1:0', max_streams: 77, max_header_size: 5KiB}, http: {address: '127.0.0.1:0'}}")
 	f := speak(t, p.grpc)
@@ -195,14 +195,14 @@ func garbage(t *testing.T, v *victim) {
 		for _, address := range []string{v.grpc, v.http, v.admin} {
 			for _, text := range texts {
 				c := raw(t, address)
-				_, _ = io.WriteString(c, text) // it may hang up before all is said
+				_, _ = io.WriteString(c, text) // the service may close the connection before
 				_ = c.Close()
 			}
 		}
 	}
 }
 
-// slowClients say a little and then nothing, or never read what they are told.
+// slowClients sends incomplete requests.
 func slowClients(t *testing.T, v *victim) {
 	var silent []net.Conn
 	for i := range times(2000) {
@@ -215,23 +215,23 @@ func slowClients(t *testing.T, v *victim) {
 			silent = append(silent, c)
 		}
 	}
-	if os.Getenv("SLUICE_SOAK") != "" { // it takes the five seconds that they have
+	if os.Getenv("SLUICE_SOAK") != "" { // this takes the five seconds of the timeout
 		for _, c := range silent {
-			_, _ = io.Copy(io.Discard, c) // until the server hangs up
+			_, _ = io.Copy(io.Discard, c) // until the server closes the connection
 		}
 	}
 	f := speak(t, v.grpc)
-	for i := range times(1000) { // requests whose body never comes, more than may be at once
+	for i := range times(1000) { // more requests without a body than may be in flight
 		if err := f.WriteHeaders(http2.HeadersFrameParam{
 			StreamID: uint32(2*i + 1), BlockFragment: v.target().Block("slow"), EndHeaders: true,
 		}); err != nil {
-			break // it has hung up
+			break // the server has closed the connection
 		}
 	}
 }
 
 func giantHeaders(t *testing.T, v *victim) {
-	// A message, so that a request that is taken is answered with data.
+	// A valid message, so that an accepted request gets a response with data.
 	body := append([]byte{0, 0, 0, 0, 12}, "\x0a\x01d\x12\x07\x0a\x05\x0a\x01k\x12\x00"...)
 	ask := func(size int) (answered bool) {
 		f := speak(t, v.grpc)
@@ -249,11 +249,11 @@ func giantHeaders(t *testing.T, v *victim) {
 		return f.Seen[http2.FrameData] > 0
 	}
 	if !ask(10 << 10) {
-		t.Error("a request with large headers is not answered")
+		t.Error("a request with large headers gets no response")
 	}
 	for range times(50) {
 		if ask(17<<10) || ask(100<<10) {
-			t.Error("a request with giant headers is answered")
+			t.Error("a request with headers above the limit gets a response")
 		}
 	}
 }
@@ -261,7 +261,7 @@ func giantHeaders(t *testing.T, v *victim) {
 func manyDescriptors(t *testing.T, v *victim) {
 	entry := []byte("\x12\x05\x0a\x03\x0a\x01k") // a descriptor with one entry
 	req := &pb.RateLimitRequest{Domain: "d"}
-	req.ProtoReflect().SetUnknown(bytes.Repeat(entry, 100_000)) // as cheap to send as it is to write
+	req.ProtoReflect().SetUnknown(bytes.Repeat(entry, 100_000)) // cheap to create
 	for range times(100) {
 		_, err := v.honest.ShouldRateLimit(t.Context(), req)
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "more than 1000 descriptors") {

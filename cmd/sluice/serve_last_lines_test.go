@@ -19,7 +19,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// sendThrough sends so many requests through the gateway, and returns when the last is answered.
+// sendThrough sends n requests through the gateway and returns after the last response.
 func sendThrough(t *testing.T, address string, n int) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
@@ -40,7 +40,7 @@ func sendThrough(t *testing.T, address string, n int) {
 	senders.Wait()
 }
 
-// missing lists the requests that have no line in an access log.
+// missing returns the requests without a line in an access log.
 func missing(log string, n int) (none []string) {
 	for i := range n {
 		if path := fmt.Sprintf(`"path":"/%d"`, i); strings.Count(log, path) != 1 {
@@ -50,10 +50,10 @@ func missing(log string, n int) (none []string) {
 	return none
 }
 
-// Every request that was answered before SIGTERM has its line, in a file and in a pipe that is read only when the service ends.
-// The last line of the log is that it ended.
+// Every request with a response before SIGTERM has a line in the access log, in a file and in a pipe that is read only at the
+// shutdown. The last line of the log reports the end of the service.
 func TestServeLastLines(t *testing.T) {
-	const n = 400 // of which a pipe holds less
+	const n = 400 // more lines than a pipe holds
 	api := application(t)
 	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: '/{x}', upstream: api}], access_log: {file: %%q}}", api.URL)
 	t.Run("file", func(t *testing.T) {
@@ -64,9 +64,9 @@ func TestServeLastLines(t *testing.T) {
 		<-p.ended
 		b, err := os.ReadFile(file)
 		if none := missing(string(b), n); err != nil || len(none) > 0 {
-			t.Errorf("%v: no lines of %v", err, none)
+			t.Errorf("%v: no lines for %v", err, none)
 		}
-		if log := p.log(); !strings.Contains(log[len(log)-1], "msg=ended") {
+		if log := p.log(); !strings.Contains(log[len(log)-1], "msg=stopped") {
 			t.Errorf("the last line is %s", log[len(log)-1])
 		}
 	})
@@ -101,26 +101,26 @@ func TestServeLastLines(t *testing.T) {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		until("msg=ended")
+		until("msg=stopped")
 		got, err := io.ReadAll(stdout)
 		rest, err2 := io.ReadAll(log)
 		if err := errors.Join(err, err2, cmd.Wait()); err != nil || len(rest) > 0 {
-			t.Errorf("it ends with %v and %s", err, rest)
+			t.Errorf("exit with %v and %s", err, rest)
 		}
 		if none := missing(string(got), n); len(none) > 0 {
-			t.Errorf("no lines of %v", none)
+			t.Errorf("no lines for %v", none)
 		}
 	})
 }
 
-// A second signal ends the service with its own exit code also if the orderly end is done first, because the access log blocks:
-// lost lines are logged.
+// The exit code is that of a second signal even if the graceful shutdown finishes first, because the access log blocks. Dropped
+// lines are logged.
 func TestServeSecondSignalBlockedLog(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	reader, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it reads nothing
+	reader, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0) // the test reads nothing from it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,19 +128,19 @@ func TestServeSecondSignalBlockedLog(t *testing.T) {
 	api := application(t)
 	p := launchGateway(t, "{address: '127.0.0.1:0'}, drain: {timeout: 4s}",
 		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: '/{x}', upstream: api}], access_log: {file: %q}}", api.URL, fifo), "rules: []", "")
-	sendThrough(t, gatewayServed.FindStringSubmatch(p.await(t, "msg=serving"))[1], 600) // more than a FIFO holds
+	sendThrough(t, gatewayServed.FindStringSubmatch(p.await(t, "msg=serving"))[1], 600) // more lines than a FIFO holds
 	p.signal(t, syscall.SIGTERM)
 	p.await(t, "msg=draining")
 	p.signal(t, syscall.SIGTERM)
 	<-p.ended
 	log := strings.Join(p.log(), "\n")
-	if code := p.cmd.ProcessState.ExitCode(); code != term.ExitFindings || !strings.Contains(log, "second signal") || !strings.Contains(log, "lost=") {
+	if code := p.cmd.ProcessState.ExitCode(); code != term.ExitFindings || !strings.Contains(log, "second signal") || !strings.Contains(log, "dropped_lines=") {
 		t.Errorf("exit %d after\n%s", code, log)
 	}
-	p.err = nil // it is not to end well
+	p.err = nil // the exit code is expected
 }
 
-// A second signal ends the service at once, though a request is not answered, and writes the lines that wait.
+// A second signal stops the service at once, even with a request in flight, and buffered lines are written.
 func TestServeSecondSignal(t *testing.T) {
 	inside, release := make(chan struct{}), make(chan struct{})
 	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -169,16 +169,16 @@ func TestServeSecondSignal(t *testing.T) {
 	<-p.ended
 	b, err := os.ReadFile(file)
 	if none := missing(string(b), 20); err != nil || len(none) > 0 {
-		t.Errorf("%v: no lines of %v", err, none)
+		t.Errorf("%v: no lines for %v", err, none)
 	}
 	log := p.log()
 	if code := p.cmd.ProcessState.ExitCode(); code != term.ExitFindings || len(log) == 0 || !strings.Contains(log[len(log)-1], "second signal") {
 		t.Errorf("exit %d after\n%s", code, strings.Join(log, "\n"))
 	}
-	p.err = nil // it is not to end well
+	p.err = nil // the exit code is expected
 }
 
-// What was logged before a start that failed is there.
+// The log of a failed start is complete.
 func TestServeLastLinesOfFailedStart(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 )
 
-// A collector whose responses are large or do not end costs traces, and no more: the log names it in lines that are not long.
+// Large or endless responses of a trace collector lose traces and nothing else. The log names the collector in short lines.
 func TestServeLyingCollector(t *testing.T) {
 	t.Parallel()
 	const long = 1 << 20
@@ -52,14 +52,14 @@ func TestServeLyingCollector(t *testing.T) {
 			}))
 			address := serveListener(t, func(l net.Listener) { _ = server.Serve(l) })
 			t.Cleanup(server.Stop)
-			p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\ntracing: {endpoint: 'http://%s', sample: 1}\n",
+			p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\ntracing: {endpoint: 'http://%s', sample_ratio: 1}\n",
 				rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}\n"), address), "OTEL_BSP_SCHEDULE_DELAY=50")
 			client := p.client(t)
-			until(t, "the log says it", func() bool {
+			until(t, "the log names the collector", func() bool {
 				if got := rlstest.Answer(t.Context(), client, "d", "k=v"); !strings.HasPrefix(got, "OK: ") {
 					t.Fatal(got)
 				}
-				return strings.Contains(strings.Join(p.log(), "\n"), "the collector did not take all")
+				return strings.Contains(strings.Join(p.log(), "\n"), "telemetry export failed")
 			})
 			for _, line := range p.log() {
 				if len(line) > 4<<10 || strings.Contains(line, "xxx") {
@@ -71,7 +71,7 @@ func TestServeLyingCollector(t *testing.T) {
 	}
 }
 
-// A directory inside the queue's that belongs to another user is not used.
+// The service does not use a queue directory with a subdirectory of another user.
 func TestServeQueueDirectoryOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	given := t.TempDir()
@@ -80,7 +80,7 @@ func TestServeQueueDirectoryOfAnotherUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.Chown(own, 12345, 12345); err != nil {
-		t.Logf("only root can make such a directory: %v", err)
+		t.Logf("needs root to create such a directory: %v", err)
 		return
 	}
 	file := filepath.Join(given, "sluice.yaml")
@@ -95,11 +95,11 @@ func TestServeQueueDirectoryOfAnotherUser(t *testing.T) {
 		t.Errorf("%v, want %q in\n%s", err, want, out)
 	}
 	if left, err := os.ReadDir(own); err != nil || len(left) > 0 {
-		t.Errorf("it wrote %v, %v", left, err)
+		t.Errorf("the service wrote %v, %v", left, err)
 	}
 }
 
-// Requests in blocks that are corrupt are counted and logged as errors, wherever they are, and the others wait on.
+// Queue items in corrupt blocks of a stream are counted and logged as errors, and the other items stay queued.
 func TestServeQueueBlocksLost(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]func(size int) int{
@@ -110,7 +110,7 @@ func TestServeQueueBlocksLost(t *testing.T) {
 			directory := memoryDir(t)
 			gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL)
 			const rules = "rules: [{name: all, limit: 1/h, on_limit: queue}]"
-			more := fmt.Sprintf("metrics: {on_http: true}\nqueue: {directory: %q}", directory)
+			more := fmt.Sprintf("metrics: {http_listener: true}\nqueue: {directory: %q}", directory)
 			p, address := startGateway(t, gateway, rules, more)
 			request(t, http.MethodPost, address)
 			for range 5 {
@@ -127,7 +127,7 @@ func TestServeQueueBlocksLost(t *testing.T) {
 			copy(b[at(len(b)):], strings.Repeat("\xff", 20))
 			write(t, blocks[0], string(b))
 			p = launchGateway(t, "{address: '127.0.0.1:0'}", gateway, rules, more)
-			if line := p.await(t, "queued requests lost"); !strings.Contains(line, "level=ERROR") || !strings.Contains(line, "items=1 ") || !strings.Contains(line, directory) {
+			if line := p.await(t, "queue items lost"); !strings.Contains(line, "level=ERROR") || !strings.Contains(line, "items=1 ") || !strings.Contains(line, directory) {
 				t.Error(line)
 			}
 			p.http = served.FindStringSubmatch(p.await(t, "msg=serving"))[2]
@@ -139,8 +139,8 @@ func TestServeQueueBlocksLost(t *testing.T) {
 	}
 }
 
-// Accepted requests that are gone at the start are counted and logged as errors, whatever happened to the blocks and however
-// the process before ended. The others are delivered.
+// Queue items that are missing at the start are counted and logged as errors, with any kind of damage to the blocks and any exit of
+// the previous process. The other items are delivered.
 func TestServeQueueBlocksRemoved(t *testing.T) {
 	t.Parallel()
 	const accepted = 9 // four to a block
@@ -151,7 +151,7 @@ func TestServeQueueBlocksRemoved(t *testing.T) {
 	}
 	const rules = "rules: [{name: all, limit: %s, on_limit: queue}]"
 	more := func(directory string) string {
-		return fmt.Sprintf("metrics: {on_http: true}\nqueue: {directory: %q, max_size: 16MiB, max_size_per_key: 16MiB, max_count_per_key: 1000}", directory)
+		return fmt.Sprintf("metrics: {http_listener: true}\nqueue: {directory: %q, max_total_size: 16MiB, max_total_size_per_key: 16MiB, max_items_per_key: 1000}", directory)
 	}
 	const blocks = "sluice/jetstream/$G/streams/*-items/msgs/*.blk"
 	nothing := func([]string) error { return nil }
@@ -213,7 +213,7 @@ func TestServeQueueBlocksRemoved(t *testing.T) {
 				p := launchGateway(t, "{address: '127.0.0.1:0'}", gateway, fmt.Sprintf(rules, "1000/s"), more(directory))
 				line := ""
 				if name != "nothing" {
-					line = p.await(t, "queued requests lost")
+					line = p.await(t, "queue items lost")
 				}
 				p.http = served.FindStringSubmatch(p.await(t, "msg=serving"))[2]
 				until(t, "the rest is delivered", func() bool {
@@ -241,7 +241,7 @@ func TestServeQueueBlocksRemoved(t *testing.T) {
 				p.end(t)
 				p, _ = startGateway(t, gateway, fmt.Sprintf(rules, "1000/s"), more(directory))
 				if text := p.metrics(t); !strings.Contains(text, `sluice_queue_events_total{event="lost"} 0`+"\n") {
-					t.Errorf("it is counted again:\n%s", strings.Join(p.log(), "\n"))
+					t.Errorf("the loss is counted again:\n%s", strings.Join(p.log(), "\n"))
 				}
 			})
 		}

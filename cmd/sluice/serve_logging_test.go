@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// haveDenied has a key be denied. Its values are free of what rlstest gives a meaning.
+// haveDenied sends requests of a key until it is denied. The values contain no characters with a special meaning in rlstest.
 func haveDenied(t *testing.T, client pb.RateLimitServiceClient, ask string) {
 	t.Helper()
 	for range 2 {
@@ -28,7 +28,7 @@ func haveDenied(t *testing.T, client pb.RateLimitServiceClient, ask string) {
 	}
 }
 
-// Some denials are logged, without the keys unless these are asked for.
+// Denials are logged as samples, with keys only if the configuration asks for them.
 func TestServeLogsDenials(t *testing.T) {
 	rules := rulesDir(t, "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n")
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -45,15 +45,15 @@ func TestServeLogsDenials(t *testing.T) {
 	first := line(fmt.Sprintf("secret_file: %q", secret), canary)
 	for _, part := range []string{"rule=d/user ", `key="user=~`, `limit="1/365day fixed_window"`, "retry_after=", "source=store"} {
 		if !strings.Contains(first, part) {
-			t.Errorf("%s is not in %s", part, first)
+			t.Errorf("no %s in %s", part, first)
 		}
 	}
 	key := func(line string) string { _, rest, _ := strings.Cut(line, "key="); return strings.Fields(rest)[0] }
 	if second := line(fmt.Sprintf("secret_file: %q", secret), canary); key(first) != key(second) {
-		t.Errorf("processes with one secret differ:\n%s\n%s", first, second)
+		t.Errorf("instances with the same secret log different hashes:\n%s\n%s", first, second)
 	}
 	if other := line("", canary); key(first) == key(other) || strings.Contains(first+other, canary) {
-		t.Errorf("a secret of its own:\n%s\n%s", first, other)
+		t.Errorf("an instance with another secret:\n%s\n%s", first, other)
 	}
 	if plain := line("keys: plain", canary); !strings.Contains(plain, `key="user=`+canary) {
 		t.Errorf("plain: %s", plain)
@@ -71,7 +71,7 @@ func TestServeLogsDenials(t *testing.T) {
 	}
 }
 
-// A flood of denials and of a store's errors is a few lines, in JSON too, and none of them holds what was sent.
+// A flood of denials and store errors produces only a few log lines, in JSON too, and none contains request data.
 func TestServeLogsFlood(t *testing.T) {
 	redis := redistest.Start(t)
 	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: '%s'}\nlogging: {denials_per_second: 1}\n",
@@ -85,23 +85,23 @@ func TestServeLogsFlood(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	// It is ready as long as the rules can answer, and not any more when it goes.
+	// /readyz succeeds while the rules can decide, and fails during the shutdown.
 	if got := p.get(t, "/readyz"); got != http.StatusOK {
-		t.Errorf("/readyz answers %d while the rules can", got)
+		t.Errorf("/readyz: status %d while the rules can decide", got)
 	}
 	p.signal(t, syscall.SIGTERM)
 	<-p.ended
 	lines := p.log()
 	all := strings.Join(lines, "\n")
 	if strings.Contains(all, "canary") {
-		t.Error("there are keys in the log")
+		t.Error("the log contains keys")
 	}
 	if len(lines) > 30 || !strings.Contains(all, "store unavailable: fail modes decide") {
-		t.Errorf("%d requests that the store did not answer are %d lines:\n%s", asked, len(lines), all)
+		t.Errorf("%d requests with store errors produced %d lines:\n%s", asked, len(lines), all)
 	}
 }
 
-// Lines are JSON if they are to be, whatever is sent.
+// With format json all lines are JSON, with any request data.
 func TestServeLogsJSON(t *testing.T) {
 	dir := rulesDir(t, "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n")
 	p := launch(t, fmt.Sprintf("rules: {paths: [%q]}\nlogging: {format: json, keys: plain}\n", dir))
@@ -127,7 +127,7 @@ func TestServeLogsJSON(t *testing.T) {
 	}
 }
 
-// A secret that can be guessed is refused.
+// A weak secret is rejected.
 func TestServeWeakSecret(t *testing.T) {
 	directory := t.TempDir()
 	write(t, filepath.Join(directory, "secret"), "hunter2\n")

@@ -22,7 +22,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// metrics are the lines of what is shown to Prometheus.
+// metrics returns the metrics of the service in Prometheus' text format.
 func (p *process) metrics(t *testing.T) string {
 	t.Helper()
 	resp, err := http.Get("http://" + p.http + metricsPath)
@@ -37,9 +37,9 @@ func (p *process) metrics(t *testing.T) string {
 	return string(b)
 }
 
-// What is asked and decided is counted, by rule and protocol.
+// Requests and decisions are counted by rule and protocol.
 func TestServeMetrics(t *testing.T) {
-	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {on_http: true}\n", rulesDir(t, `
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {http_listener: true}\n", rulesDir(t, `
   - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: quiet, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
 `)))
@@ -58,19 +58,19 @@ func TestServeMetrics(t *testing.T) {
 		`sluice_requests_total{code="OVER_LIMIT",protocol="rls"} 2`,
 		`sluice_requests_total{code="InvalidArgument",protocol="rls"} 1`,
 		`sluice_decision_duration_seconds_count{protocol="rls"} 7`,
-		`sluice_rule_limit{rule="d/k"} 1`, `sluice_tracked_keys 2`, `sluice_rules_last_reload_successful 1`, `go_goroutines `,
+		`sluice_rule_limit{rule="d/k"} 1`, `sluice_store_keys 2`, `sluice_rules_last_reload_successful 1`, `go_goroutines `,
 	} {
 		if !strings.Contains(got, "\n"+want) {
-			t.Errorf("there is no %s in\n%s", want, got)
+			t.Errorf("no %s in\n%s", want, got)
 		}
 	}
 }
 
-// Metrics that are switched off are not shown, and nothing else changes.
+// Disabled metrics are not served, and nothing else changes.
 func TestServeMetricsOff(t *testing.T) {
 	p := startServe(t, "metrics: {enabled: false}\n")
 	if got := p.get(t, metricsPath); got != http.StatusNotFound {
-		t.Errorf("%s answers %d", metricsPath, got)
+		t.Errorf("%s: status %d", metricsPath, got)
 	}
 	if got := rlstest.Answer(t.Context(), p.client(t), "demo", "remote_address=1"); got != "OK: OK 5/MINUTE left 4" {
 		t.Errorf("got %s", got)
@@ -90,7 +90,7 @@ func readDeploy(t *testing.T, name string) string {
 	return string(b)
 }
 
-// watched is a Prometheus that watches services, configured as the files in deploy say but for its patience.
+// watched is a Prometheus that scrapes services with the files in deploy, but with shorter intervals.
 type watched struct {
 	*prometheustest.Server
 	t        *testing.T
@@ -105,7 +105,7 @@ var (
 	patience = regexp.MustCompile(`(?m)^        for: \w+$`)
 )
 
-// hasty has an expression or alerts look at the last seconds instead of minutes.
+// hasty replaces minutes by seconds in an expression or in alerts.
 func hasty(text string) string {
 	text = ranges.ReplaceAllString(text, "[5s]")
 	text = offsets.ReplaceAllString(text, "offset 1s")
@@ -131,7 +131,7 @@ func startWatched(t *testing.T, services ...*process) *watched {
 	return w
 }
 
-// until asks the services for decisions of all kinds, again and again, until the condition holds.
+// until sends requests with all kinds of decisions until the condition is met.
 func (w *watched) until(what string, condition func() (missing []string)) {
 	w.t.Helper()
 	again := time.NewTicker(100 * time.Millisecond)
@@ -145,7 +145,7 @@ func (w *watched) until(what string, condition func() (missing []string)) {
 		}
 		select {
 		case <-late:
-			w.t.Fatalf("%s: still missing\n%s", what, strings.Join(missing, "\n"))
+			w.t.Fatalf("timeout: %s: missing\n%s", what, strings.Join(missing, "\n"))
 		case <-again.C:
 		}
 	}
@@ -168,7 +168,7 @@ func (w *watched) ask() {
 	}
 }
 
-// firing are the names of alerts that fire.
+// firing returns the names of the firing alerts.
 func (w *watched) firing() []string {
 	w.t.Helper()
 	all, err := w.Alerts()
@@ -184,8 +184,8 @@ func (w *watched) firing() []string {
 	return names
 }
 
-// A real Prometheus watches two services, of which one loses its store and gets rules that are at fault. Every query of the
-// dashboard has data, and those alerts fire that should.
+// A real Prometheus scrapes two services, of which one loses its store and gets rule files with errors. Every query of the dashboard
+// returns data, and the expected alerts fire.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	prometheustest.Need(t)
@@ -198,22 +198,22 @@ func TestPrometheus(t *testing.T) {
 `
 	redis := redistest.Start(t)
 	directory := rulesDir(t, descriptors)
-	memory := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {on_http: true}\n", rulesDir(t, descriptors)))
-	shared := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {on_http: true}\nstore: {kind: redis, url: %q, budget: 1s}\n",
+	memory := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {http_listener: true}\n", rulesDir(t, descriptors)))
+	shared := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {http_listener: true}\nstore: {kind: redis, url: %q, timeout: 1s}\n",
 		directory, redis.URL()))
 	w := startWatched(t, memory, shared)
 	exprs := dashboard(t)
 
 	w.until("while all is well", func() (missing []string) {
 		for _, expr := range exprs {
-			if !strings.Contains(expr, "error_.*") { // which there are none of
+			if !strings.Contains(expr, "degraded_.*") { // there are no degraded decisions yet
 				missing = append(missing, w.empty(expr)...)
 			}
 		}
 		return missing
 	})
-	if got := w.firing(); slices.Contains(got, "SluiceStoreAway") || slices.Contains(got, "SluiceReloadFailed") || slices.Contains(got, "SluiceDown") {
-		t.Errorf("while all is well %v fire", got)
+	if got := w.firing(); slices.Contains(got, "SluiceStoreUnavailable") || slices.Contains(got, "SluiceRulesReloadFailed") || slices.Contains(got, "SluiceDown") {
+		t.Errorf("alerts fire without a failure: %v", got)
 	}
 
 	redis.Kill()
@@ -226,17 +226,17 @@ func TestPrometheus(t *testing.T) {
 		return missing
 	})
 	fires := []string{
-		"SluiceStoreAway", "SluiceDegraded", "SluiceDeniesBlindly", "SluiceRuleTooStrict", "SluiceNearLimit", "SluiceReloadFailed",
+		"SluiceStoreUnavailable", "SluiceDegraded", "SluiceFailingClosed", "SluiceRuleTooStrict", "SluiceNearLimit", "SluiceRulesReloadFailed",
 	}
 	w.until("alerts", func() (missing []string) { return without(fires, w.firing()) })
 
 	memory.signal(t, syscall.SIGTERM)
 	<-memory.ended
-	w.until("an instance is gone", func() []string { return without([]string{"SluiceDown"}, w.firing()) })
+	w.until("an instance is down", func() []string { return without([]string{"SluiceDown"}, w.firing()) })
 	w.sound(alerts(t))
 }
 
-// without are the names that others lack.
+// without returns the names in the first list that are not in the second.
 func without(names, others []string) (missing []string) {
 	for _, n := range names {
 		if !slices.Contains(others, n) {
@@ -246,7 +246,7 @@ func without(names, others []string) (missing []string) {
 	return missing
 }
 
-// empty returns the expression if it has no data.
+// empty returns the expression if its query returns no data.
 func (w *watched) empty(expr string) []string {
 	w.t.Helper()
 	samples, err := w.Query(hasty(expr))
@@ -261,7 +261,7 @@ func (w *watched) empty(expr string) []string {
 	return []string{expr}
 }
 
-// sound fails if an expression is at fault as it is written.
+// sound fails the test if an expression is invalid.
 func (w *watched) sound(exprs []string) {
 	w.t.Helper()
 	for _, expr := range exprs {
@@ -271,7 +271,7 @@ func (w *watched) sound(exprs []string) {
 	}
 }
 
-// alerts are the expressions of the alerts.
+// alerts returns the expressions of the alerts.
 func alerts(t *testing.T) (exprs []string) {
 	t.Helper()
 	var file struct {
@@ -288,15 +288,15 @@ func alerts(t *testing.T) (exprs []string) {
 		}
 	}
 	if len(exprs) < 10 {
-		t.Fatalf("there are %d alerts", len(exprs))
+		t.Fatalf("found only %d alerts", len(exprs))
 	}
 	return exprs
 }
 
-// labelValues is how a variable of a dashboard asks for its values.
+// labelValues matches the query of a dashboard variable.
 var labelValues = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
 
-// dashboard are the expressions of the dashboard, with all that can be chosen chosen.
+// dashboard returns the expressions of the dashboard, with all values of its variables selected.
 func dashboard(t *testing.T) (exprs []string) {
 	t.Helper()
 	var board struct {
@@ -319,7 +319,7 @@ func dashboard(t *testing.T) (exprs []string) {
 		}
 		expr = strings.ReplaceAll(expr, "$__rate_interval", "1m")
 		if strings.Contains(expr, "$") || expr == "" {
-			t.Errorf("%q holds a variable that there is not", expr)
+			t.Errorf("%q contains an unknown variable", expr)
 		}
 		exprs = append(exprs, expr)
 	}
@@ -334,29 +334,29 @@ func dashboard(t *testing.T) (exprs []string) {
 		}
 	}
 	for _, a := range board.Annotations.List {
-		add("(" + a.Expr + ") or vector(0)") // rules need not have changed
+		add("(" + a.Expr + ") or vector(0)") // because there may be no annotation
 	}
 	if len(exprs) < 30 {
-		t.Fatalf("there are only %d queries", len(exprs))
+		t.Fatalf("found only %d queries", len(exprs))
 	}
 	return exprs
 }
 
-// Everything that is counted is on the dashboard.
+// The dashboard shows every metric.
 func TestDashboardIsComplete(t *testing.T) {
-	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {on_http: true}\nstore: {kind: redis, url: 'redis://127.0.0.1:1'}\n",
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {http_listener: true}\nstore: {kind: redis, url: 'redis://127.0.0.1:1'}\n",
 		rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")))
 	board := readDeploy(t, "grafana/sluice.json")
 	all := regexp.MustCompile(`(?m)^# TYPE (sluice_\w+) `).FindAllStringSubmatch(p.metrics(t), -1)
 	if len(all) < 12 {
-		t.Errorf("there are only %d metrics", len(all))
+		t.Errorf("found only %d metrics", len(all))
 	}
 	for _, m := range all {
 		if !strings.Contains(board, m[1]) {
 			t.Errorf("%s is not on the dashboard", m[1])
 		}
 	}
-	if got := p.metrics(t); !strings.Contains(got, `sluice_store_up{server="0"} 0`) || strings.Contains(got, `server="1"`) {
-		t.Errorf("a Redis that was never there is\n%s", regexp.MustCompile(`(?m)^sluice_store_up.*$`).FindAllString(got, -1))
+	if got := p.metrics(t); !strings.Contains(got, `sluice_store_up{shard="0"} 0`) || strings.Contains(got, `shard="1"`) {
+		t.Errorf("the metrics of an unavailable Redis are\n%s", regexp.MustCompile(`(?m)^sluice_store_up.*$`).FindAllString(got, -1))
 	}
 }

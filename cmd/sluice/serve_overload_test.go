@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// An API that has as much to do as it may: others are turned away at the gateway, what no gate matches is not, and
-// operators see it.
+// With an adaptive limit reached, the gateway sheds other requests, but none without an adaptive limit, and operators see it in
+// metrics.
 func TestGatewayShed(t *testing.T) {
 	var inside sync.WaitGroup
 	free := make(chan struct{})
@@ -25,7 +25,7 @@ func TestGatewayShed(t *testing.T) {
 	p, address := startGateway(t,
 		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: /**, upstream: api}]}", api.URL),
 		"priorities: [{match: {path: [/api/hold, /api/status]}, priority: critical}]\n"+
-			"shed: [{name: api, match: {path: /api/**}, in_flight: {min: 1, max: 4}}]\n", "")
+			"load_shedding: [{name: api, match: {path: /api/**}, concurrency: {min: 1, max: 4}}]\n", "")
 	url := "http://" + address
 	var done sync.WaitGroup
 	hold := func(n int) {
@@ -42,26 +42,26 @@ func TestGatewayShed(t *testing.T) {
 		`"instance":"/api/posts"`, "X-Request-Id: ",
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("there is no %q in\n%s", want, got)
+			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
 	if got := curl(t, url+"/api/status"); got != "served\n" {
-		t.Errorf("what is critical: %s", got)
+		t.Errorf("priority critical: %s", got)
 	}
 	hold(1)
 	if got := curl(t, "-i", url+"/api/status"); !strings.Contains(got, " 503 ") {
-		t.Errorf("what is critical, with as many in flight as may be: %s", got)
+		t.Errorf("priority critical with max requests in flight: %s", got)
 	}
 	if got := curl(t, url+"/elsewhere"); got != "served\n" {
-		t.Errorf("what no gate matches: %s", got)
+		t.Errorf("a request without an adaptive limit: %s", got)
 	}
 	metrics := curl(t, "http://"+p.admin+"/metrics")
 	for _, want := range []string{
-		`sluice_shed_total{gate="api",priority="normal",why="upstream"} 1`, `sluice_shed_total{gate="api",priority="critical",why="upstream"} 1`,
-		`sluice_gate_limit{gate="api"} 4`, `sluice_gate_in_flight{gate="api"} 4`, "sluice_process_pressure_ratio ",
+		`sluice_shed_requests_total{limit="api",priority="normal",reason="upstream"} 1`, `sluice_shed_requests_total{limit="api",priority="critical",reason="upstream"} 1`,
+		`sluice_adaptive_limit{limit="api"} 4`, `sluice_adaptive_limit_in_flight{limit="api"} 4`, "sluice_process_pressure_ratio ",
 	} {
 		if !strings.Contains(metrics, want) {
-			t.Errorf("there is no %q in the metrics", want)
+			t.Errorf("no %q in the metrics", want)
 		}
 	}
 	close(free)

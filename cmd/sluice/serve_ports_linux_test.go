@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// listening lists the TCP sockets that a process listens on.
+// listening returns the addresses of the listening TCP sockets of a process.
 func listening(t *testing.T, pid int) (all []netip.AddrPort) {
 	t.Helper()
 	own := map[string]bool{}
@@ -42,7 +42,7 @@ func listening(t *testing.T, pid int) (all []netip.AddrPort) {
 	return all
 }
 
-// socketAddr reads an address as the kernel writes it: words of four bytes, each backwards, and a port.
+// socketAddr parses an address in the format of /proc/net/tcp: 32-bit words in little-endian order, and a port.
 func socketAddr(t *testing.T, text string) netip.AddrPort {
 	t.Helper()
 	host, port, _ := strings.Cut(text, ":")
@@ -61,7 +61,7 @@ func socketAddr(t *testing.T, text string) netip.AddrPort {
 	return netip.AddrPortFrom(addr, n)
 }
 
-// firstBytes are what a listener says to a request in HTTP/1.
+// firstBytes returns the first bytes of a listener's response to an HTTP/1 request.
 func firstBytes(t *testing.T, address string) string {
 	t.Helper()
 	c := raw(t, address)
@@ -73,17 +73,17 @@ func firstBytes(t *testing.T, address string) string {
 	return string(b[:n])
 }
 
-// Without settings nothing can be reached from other machines. With listeners for all, what can be reached has no
-// powers: the admin API is not there.
+// By default no listener is reachable from other hosts. With listeners on all addresses, the reachable ones do not serve the admin
+// API.
 func TestServePortScan(t *testing.T) {
 	p := startServe(t, "")
 	sockets := listening(t, p.cmd.Process.Pid)
 	if len(sockets) != 3 {
-		t.Errorf("it listens on %v", sockets)
+		t.Errorf("listening on %v", sockets)
 	}
 	for _, s := range sockets {
 		if !s.Addr().Unmap().IsLoopback() {
-			t.Errorf("it listens on %v, which others reach", s)
+			t.Errorf("a listener on %v is reachable from other hosts", s)
 		}
 	}
 	p = startServe(t, fmt.Sprintf("listeners: {grpc: {address: ':0'}, http: {address: ':0'}}\nqueue: {directory: %q}", t.TempDir()))
@@ -91,14 +91,14 @@ func TestServePortScan(t *testing.T) {
 	for _, s := range listening(t, p.cmd.Process.Pid) {
 		if s.Addr().Unmap().IsLoopback() {
 			if s.String() != p.admin {
-				t.Errorf("it listens on %v", s)
+				t.Errorf("listening on %v", s)
 			}
 			continue
 		}
 		reached++
 		if _, port, _ := net.SplitHostPort(p.grpc); port == fmt.Sprint(s.Port()) {
 			if got := firstBytes(t, "127.0.0.1:"+port); strings.HasPrefix(got, "HTTP/1") {
-				t.Errorf("gRPC's listener speaks HTTP: %q", got)
+				t.Errorf("the gRPC listener responds to HTTP/1: %q", got)
 			}
 			continue
 		}
@@ -112,7 +112,7 @@ func TestServePortScan(t *testing.T) {
 			{"POST", "/v1/explain", `{"request":{"path":"/"}}`},
 			{"POST", "/v1/peek", `{"rule":"demo/remote_address","key":{"remote_address":"a"}}`},
 			{"POST", "/v1/reset", `{"rule":"demo/remote_address","key":{"remote_address":"a"}}`},
-			{"POST", "/v1/block", `{"rule":"demo/remote_address","key":{"remote_address":"a"},"for":"1m"}`},
+			{"POST", "/v1/block", `{"rule":"demo/remote_address","key":{"remote_address":"a"},"duration":"1m"}`},
 			{"POST", "/v1/suspend", `{"rules":["demo/remote_address"]}`},
 			{"POST", "/v1/resume", `{"rules":["demo/remote_address"]}`},
 			{"GET", "/v1/queue", ""},
@@ -124,12 +124,12 @@ func TestServePortScan(t *testing.T) {
 			{"GET", "/debug/vars", ""},
 		} {
 			if got := operate(t, http.DefaultClient, base, call.method, call.path, call.body); got.status != 404 {
-				t.Errorf("%v: %s %s answers %d %s", s, call.method, call.path, got.status, got.body)
+				t.Errorf("%v: %s %s: status %d %s", s, call.method, call.path, got.status, got.body)
 			}
 		}
 	}
 	if reached != 2 {
-		t.Errorf("%d listeners can be reached", reached)
+		t.Errorf("%d listeners are reachable", reached)
 	}
 	if got := p.operate(t, "GET", "/v1/status", ""); !strings.Contains(got.body, `"suspended":[]`) || !strings.Contains(got.body, `"log_level":"info"`) {
 		t.Errorf("the status is %s", got.body)

@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// keptRequests is a directory with a request that is dead, one that is done and two that wait.
+// keptRequests returns a queue directory with a dead letter, a delivered item and two queued items, and their ids.
 func keptRequests(t *testing.T, key []byte) (directory string, ids map[string]string) {
 	t.Helper()
 	directory, ids = filepath.Join(t.TempDir(), "queue"), map[string]string{}
@@ -43,7 +43,7 @@ func keptRequests(t *testing.T, key []byte) (directory string, ids map[string]st
 		select {
 		case <-time.After(time.Millisecond):
 		case <-t.Context().Done():
-			t.Fatal("the queue does not settle")
+			t.Fatal("timeout: the items do not reach their states")
 		}
 		c := q.Counts(t.Context())
 		settled = c.Dead == 1 && c.Ended == 1
@@ -56,7 +56,7 @@ func keptRequests(t *testing.T, key []byte) (directory string, ids map[string]st
 	return directory, ids
 }
 
-// deliverAsNamed has each item end as its target says.
+// deliverAsNamed finishes each delivery with the outcome that its target names.
 func deliverAsNamed(ctx context.Context, q *queue.Queue) {
 	for {
 		d, err := q.Next(ctx)
@@ -82,34 +82,34 @@ func TestServeQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	directory, ids := keptRequests(t, bytes.Repeat([]byte{0xab}, queue.KeySize))
-	p := startServe(t, fmt.Sprintf("metrics: {on_http: true}\nqueue: {directory: %q, key_file: %q}", directory, keyFile))
+	p := startServe(t, fmt.Sprintf("metrics: {http_listener: true}\nqueue: {directory: %q, encryption_key_file: %q}", directory, keyFile))
 	p.asked(t)
 	for _, test := range []struct {
 		args string
 		code int
-		want string // a pattern
+		want string // regular expression
 	}{
-		{"queue list", 0, `2 queued, 0 delivering, 1 dead, 1 done or cancelled; \d+ B, the oldest for (?s:.*)dead +\d\d:.* 2 +posts-per-user.* the answer was 502 Bad Gateway\n(?s:.*)queued`},
-		{"queue list -n 1", 0, `there are more: --after 1\n`},
-		{"queue list --after 1 --state queued -o json", 0, `"items": \[\n    \{\n      "id": "` + ids["wait"] + `",\n      "state": "queued"`},
+		{"queue list", 0, `2 queued, 0 delivering, 1 dead, 1 done or cancelled; \d+ B, oldest item .* old(?s:.*)dead +\d\d:.* 2 +posts-per-user.* response 502 Bad Gateway\n(?s:.*)queued`},
+		{"queue list -n 1", 0, `more items: --page-token 1\n`},
+		{"queue list --page-token 1 --state queued -o json", 0, `"items": \[\n    \{\n      "id": "` + ids["wait"] + `",\n      "state": "queued"`},
 		{"queue list --state done", 0, ids["done"] + ` +done`},
 		{"queue list --state x", 2, `state: write queued, delivering, dead, done or cancelled`},
 		{"queue dead", 0, ids["dead"] + ` +dead`},
-		{"queue status " + ids["dead"], 0, `error     the answer was 502 Bad Gateway\nanswer    502 Bad Gateway, 2 B\n`},
+		{"queue status " + ids["dead"], 0, `error        response 502 Bad Gateway\nresponse     502 Bad Gateway, 2 B\n`},
 		{"queue status " + ids["done"] + " -o json", 0, `"headers": \{\n +"X-Made": \[\n +"yes"\n +\]\n +\},\n +"body": "made"`},
-		{"queue status " + ids["other"], 0, `state     queued\n(?s:.*)place     2\n`},
-		{"queue status x", 2, `no such request, or it is no longer kept: sluice queue list lists them\n$`},
-		{"queue cancel x", 2, `no such request, or it is no longer kept: sluice queue list lists them\n$`},
-		{"queue cancel " + ids["other"], 0, `state     cancelled\n`},
-		{"queue cancel " + ids["done"], 2, `it is done already`},
-		{"queue replay " + ids["wait"], 2, `only what is dead can be replayed`},
-		{"queue replay --all", 0, `^1 request queued again\n`},
-		{"queue replay --all -o json", 0, `"replayed": \[\]`},
+		{"queue status " + ids["other"], 0, `state        queued\n(?s:.*)position     2\n`},
+		{"queue status x", 2, `no such queue item, or its result has expired: sluice queue list lists the items\n$`},
+		{"queue cancel x", 2, `no such queue item, or its result has expired: sluice queue list lists the items\n$`},
+		{"queue cancel " + ids["other"], 0, `state        cancelled\n`},
+		{"queue cancel " + ids["done"], 2, `item is already done`},
+		{"queue requeue " + ids["wait"], 2, `only dead letters can be requeued`},
+		{"queue requeue --all", 0, `^1 request queued again\n`},
+		{"queue requeue --all -o json", 0, `"requeued": \[\]`},
 		{"queue list", 0, `2 queued, 0 delivering, 0 dead, 2 done or cancelled;`},
 	} {
 		code, out, stderr := sluiceRun(t, words(t, test.args)...)
 		for late := time.Now().Add(hangs); test.args == "queue list" && !regexp.MustCompile(test.want).MatchString(out) && time.Now().Before(late); {
-			code, out, stderr = sluiceRun(t, words(t, test.args)...) // the list is told of changes a moment later
+			code, out, stderr = sluiceRun(t, words(t, test.args)...) // the list may lag behind changes
 		}
 		if code != test.code || !regexp.MustCompile(test.want).MatchString(out+stderr) {
 			t.Errorf("sluice %s: exit %d, want %d and %s in\n%s%s", test.args, code, test.code, test.want, out, stderr)
@@ -117,8 +117,8 @@ func TestServeQueue(t *testing.T) {
 	}
 	text := p.metrics(t)
 	for _, want := range []string{
-		"sluice_queue_up 1\n", `sluice_queue_items{state="queued"} 2` + "\n", "sluice_queue_bytes ", "sluice_queue_oldest_seconds ",
-		`sluice_queue_events_total{event="cancelled"} 1` + "\n", `sluice_queue_events_total{event="replayed"} 1` + "\n",
+		"sluice_queue_up 1\n", `sluice_queue_items{state="queued"} 2` + "\n", "sluice_queue_bytes ", "sluice_queue_oldest_item_age_seconds ",
+		`sluice_queue_events_total{event="cancelled"} 1` + "\n", `sluice_queue_events_total{event="requeued"} 1` + "\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the metrics lack %q", want)
@@ -126,7 +126,7 @@ func TestServeQueue(t *testing.T) {
 	}
 }
 
-// A wrong key, or none, is told at the start.
+// A wrong or missing encryption key is an error at the start.
 func TestServeQueueKey(t *testing.T) {
 	directory, _ := keptRequests(t, []byte(strings.Repeat("k", queue.KeySize)))
 	short := filepath.Join(t.TempDir(), "short")
@@ -134,9 +134,9 @@ func TestServeQueueKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	for section, want := range map[string]string{
-		fmt.Sprintf("queue: {directory: %q}", directory):                      "sluice-items is encrypted: set the file with the key",
-		fmt.Sprintf("queue: {directory: %q, key_file: %q}", directory, short): "must hold 64 hexadecimal digits",
-		fmt.Sprintf("queue: {directory: %q, key_file: /no}", directory):       "queue.key_file: stat /no",
+		fmt.Sprintf("queue: {directory: %q}", directory):                                 "sluice-items is encrypted: set the file with the key",
+		fmt.Sprintf("queue: {directory: %q, encryption_key_file: %q}", directory, short): "must hold 64 hexadecimal digits",
+		fmt.Sprintf("queue: {directory: %q, encryption_key_file: /no}", directory):       "queue.encryption_key_file: stat /no",
 	} {
 		file := filepath.Join(t.TempDir(), "sluice.yaml")
 		if err := os.WriteFile(file, []byte(section), 0o600); err != nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// startRESP runs sluice serve with a listener for Redis clients, and further lines of configuration.
+// startRESP runs sluice serve with a RESP listener and additional configuration.
 func startRESP(t *testing.T, listener, more string) (p *process, port string) {
 	t.Helper()
 	_, port, _ = net.SplitHostPort(tcptest.FreeAddress(t))
@@ -41,7 +41,7 @@ listeners:
 `, port, listener, more)), port
 }
 
-// redisCLI runs redis-cli, typing text.
+// redisCLI runs redis-cli with the text as standard input.
 func redisCLI(t *testing.T, text string, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath("redis-cli")
@@ -49,7 +49,7 @@ func redisCLI(t *testing.T, text string, args ...string) string {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}
-		t.Skip("there is no redis-cli: install redis-tools")
+		t.Skip("redis-cli is not installed: install redis-tools")
 	}
 	cmd := exec.Command(path, args...)
 	cmd.Stdin = strings.NewReader(text)
@@ -60,7 +60,7 @@ func redisCLI(t *testing.T, text string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// redis-cli asks as it would ask Redis with redis-cell.
+// redis-cli works as with Redis and redis-cell.
 func TestServeRedisCLI(t *testing.T) {
 	password := filepath.Join(t.TempDir(), "password")
 	write(t, password, "sesame\n")
@@ -91,7 +91,7 @@ func TestServeRedisCLI(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 
-	// Much at once, also as lines.
+	// Many commands at once, also as inline commands.
 	const many = 2000
 	for name, line := range map[string]string{
 		"lines": "CL.THROTTLE pipe 99999 1 3600\r\n", "arrays": "*5\r\n$11\r\nCL.THROTTLE\r\n$4\r\npipe\r\n$5\r\n99999\r\n$1\r\n1\r\n$4\r\n3600\r\n",
@@ -106,7 +106,7 @@ func TestServeRedisCLI(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 
-	// The password is replaced without a restart, and a broken file leaves the last.
+	// A changed password applies without a restart, and an invalid file keeps the last password.
 	write(t, password, "abracadabra")
 	if got := redisCLI(t, "AUTH sesame\nAUTH abracadabra\n", "-p", port); got != "WRONGPASS invalid username-password pair or user is disabled.\n\nOK" {
 		t.Errorf("got %s", got)
@@ -115,18 +115,18 @@ func TestServeRedisCLI(t *testing.T) {
 	if got := redisCLI(t, "AUTH abracadabra\n", "-p", port); got != "OK" {
 		t.Errorf("got %s", got)
 	}
-	p.await(t, "keeping the last one")
+	p.await(t, "previous password stays in use")
 
-	// Who guesses is stopped.
+	// Password guessing is limited.
 	got := redisCLI(t, strings.Repeat("AUTH guess\n", 50), "-p", port)
 	if n := strings.Count(got, "WRONGPASS"); n > 20 || !strings.Contains(got, "ERR too many failed attempts") {
-		t.Errorf("%d guesses were looked at:\n%s", n, got)
+		t.Errorf("%d guesses were checked:\n%s", n, got)
 	}
 }
 
-// What docs/api.md shows of redis-cli is what it prints.
+// The redis-cli commands in docs/resp.md print the output that it shows.
 func TestRedisCLIInDocs(t *testing.T) {
-	b, err := os.ReadFile("../../docs/api.md")
+	b, err := os.ReadFile("../../docs/resp.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,16 +138,16 @@ func TestRedisCLIInDocs(t *testing.T) {
 		}
 	}
 	if len(shown) == 0 {
-		t.Error("nothing is shown")
+		t.Error("docs/resp.md shows no redis-cli command")
 	}
 }
 
-// Clients of applications connect as they are, pipeline, and keep to the limit together.
+// Common Redis clients work without changes, with pipelining, and share the limit.
 func TestServeRedisClients(t *testing.T) {
 	password := filepath.Join(t.TempDir(), "password")
 	write(t, password, "sesame")
 	stored := redistest.Start(t)
-	for store, cfg := range map[string]string{"memory": "", "redis": fmt.Sprintf("store: {kind: redis, url: %q, budget: 20s}", stored.URL())} {
+	for store, cfg := range map[string]string{"memory": "", "redis": fmt.Sprintf("store: {kind: redis, url: %q, timeout: 20s}", stored.URL())} {
 		t.Run(store, func(t *testing.T) {
 			_, port := startRESP(t, "", fmt.Sprintf("resp: {password_file: %q}\n%s", password, cfg))
 			address := "127.0.0.1:" + port
@@ -176,13 +176,13 @@ func TestServeRedisClients(t *testing.T) {
 			throttle := []any{"CL.THROTTLE", "together", limit - 1, 1, 3600}
 			for _, c := range []*redis.Client{first, old} {
 				for range 4 {
-					all.Go(func() { // one by one, on connections of a pool
+					all.Go(func() { // sequentially, on pooled connections
 						for range each / 4 {
 							note(c.Do(t.Context(), throttle...).Int64Slice())
 						}
 					})
 				}
-				all.Go(func() { // all at once
+				all.Go(func() { // in one pipeline
 					pipe := c.Pipeline()
 					for range each {
 						pipe.Do(t.Context(), throttle...)
@@ -204,7 +204,7 @@ func TestServeRedisClients(t *testing.T) {
 			}
 			all.Wait()
 			if got := allowed.Load(); got != limit {
-				t.Errorf("%d were allowed of %d", got, limit)
+				t.Errorf("%d were allowed, want %d", got, limit)
 			}
 			if got, err := first.Ping(t.Context()).Result(); got != "PONG" || err != nil {
 				t.Errorf("got %s, %v", got, err)
@@ -213,7 +213,7 @@ func TestServeRedisClients(t *testing.T) {
 	}
 }
 
-// Clients show certificates where they must, and then need no password.
+// Clients authenticate with certificates where these are required, and then need no password.
 func TestServeRESPWithTLS(t *testing.T) {
 	authority := certtest.New(t)
 	directory := t.TempDir()
@@ -224,7 +224,7 @@ func TestServeRESPWithTLS(t *testing.T) {
 	} {
 		write(t, in(name), string(b))
 	}
-	p, port := startRESP(t, fmt.Sprintf(", tls: {cert: %q, key: %q, client_ca: %q}", in("server.crt"), in("server.key"), in("ca")), "")
+	p, port := startRESP(t, fmt.Sprintf(", tls: {cert_file: %q, key_file: %q, client_ca_file: %q}", in("server.crt"), in("server.key"), in("ca")), "")
 	tlsArgs := []string{"-p", port, "-h", "localhost", "--tls", "--cacert", in("ca")}
 	if got := redisCLI(t, "PING\n", tlsArgs...); strings.Contains(got, "PONG") {
 		t.Errorf("without a certificate: %s", got)
@@ -234,7 +234,7 @@ func TestServeRESPWithTLS(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 
-	// What has come is answered at the end, over TLS too.
+	// Received commands get their replies during the shutdown, over TLS too.
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(authority.PEM)
 	own, err := tls.X509KeyPair(client.Cert, client.Key)
@@ -251,7 +251,7 @@ func TestServeRESPWithTLS(t *testing.T) {
 	if _, err := io.WriteString(c, "ECHO a\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadFull(c, make([]byte, len("$1\r\na\r\n"))); err != nil { // now it is connected, and not in a queue
+	if _, err := io.ReadFull(c, make([]byte, len("$1\r\na\r\n"))); err != nil { // the connection is accepted, and not in the backlog
 		t.Fatal(err)
 	}
 	if _, err := io.WriteString(c, strings.Repeat("PING\r\n", 1000)); err != nil {
@@ -260,12 +260,12 @@ func TestServeRESPWithTLS(t *testing.T) {
 	p.signal(t, syscall.SIGTERM)
 	answers, err := io.ReadAll(c)
 	if n := strings.Count(string(answers), "+PONG\r\n"); n != 1000 || err != nil {
-		t.Errorf("%d of 1000 were answered: %v", n, err)
+		t.Errorf("%d of 1000 got a reply: %v", n, err)
 	}
 	<-p.ended
 }
 
-// Bounds of the listener hold, and what is said on the wrong port harms nobody.
+// The listener enforces its bounds, and other protocols on its port do no harm.
 func TestServeRESPHostile(t *testing.T) {
 	p, port := startRESP(t, ", max_connections: 50", "")
 	address := "127.0.0.1:" + port
@@ -291,13 +291,13 @@ func TestServeRESPHostile(t *testing.T) {
 		}
 	}
 	if after := v.resident(t); after > before+50 {
-		t.Errorf("the process had %d MiB and now has %d", before, after)
+		t.Errorf("the memory of the process grew from %d MiB to %d", before, after)
 	}
 }
 
-// What Redis clients ask is counted, and operators see where they may ask.
+// Requests of Redis clients are counted, and the status shows the address of the listener.
 func TestServeRESPMetrics(t *testing.T) {
-	p, port := startRESP(t, "", "metrics: {on_http: true}")
+	p, port := startRESP(t, "", "metrics: {http_listener: true}")
 	redisCLI(t, "CL.THROTTLE k 0 1 60\nCL.THROTTLE k 0 1 60\nCL.THROTTLE k 0 1 60\nPING\nGET a\n", "-p", port)
 	got := p.metrics(t)
 	resp, err := http.Get("http://" + p.admin + "/v1/status")
@@ -306,20 +306,20 @@ func TestServeRESPMetrics(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if b, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(b), `"resp":"127.0.0.1:`+port+`"`) {
-		t.Errorf("operators are told %s, %v", b, err)
+		t.Errorf("the status is %s, %v", b, err)
 	}
 	for _, want := range []string{
-		`sluice_requests_total{code="allowed",protocol="resp"} 1`, `sluice_requests_total{code="limited",protocol="resp"} 2`,
+		`sluice_requests_total{code="allowed",protocol="resp"} 1`, `sluice_requests_total{code="denied",protocol="resp"} 2`,
 		`sluice_requests_total{code="ok",protocol="resp"} `, `sluice_requests_total{code="error",protocol="resp"} 1`,
 		`sluice_decisions_total{result="denied",rule="resp",source="store"} 2`,
 	} {
 		if !strings.Contains(got, "\n"+want) {
-			t.Errorf("there is no %s in\n%s", want, got)
+			t.Errorf("no %s in\n%s", want, got)
 		}
 	}
 }
 
-// What Redis clients spend can be seen, forgiven and blocked like anything else.
+// Operators can peek at, reset and block buckets of Redis clients.
 func TestServeRESPOperators(t *testing.T) {
 	p, port := startRESP(t, "", "")
 	throttle := func() string { return redisCLI(t, "", "-p", port, "CL.THROTTLE", "ada", "0", "1", "3600") }
@@ -339,19 +339,19 @@ func TestServeRESPOperators(t *testing.T) {
 	post("/v1/reset", `{"rule":"resp","key":{"key":"ada"}}`)
 	forgiven := throttle()
 	post("/v1/reset", `{"rule":"resp","key":{"key":"ada"}}`)
-	post("/v1/block", `{"rule":"resp","key":{"key":"ada"},"for":"1h"}`)
+	post("/v1/block", `{"rule":"resp","key":{"key":"ada"},"duration":"1h"}`)
 	blocked := throttle()
 	for i, got := range []string{first, second, forgiven, blocked} {
 		if want := []string{"0", "1", "0", "1"}[i]; !strings.HasPrefix(got, want+"\n") {
-			t.Errorf("answer %d: %q, want %s first", i, got, want)
+			t.Errorf("reply %d: %q, want %s first", i, got, want)
 		}
 	}
 	if got := post("/v1/peek", `{"rule":"resp","key":{"key":"ada"}}`); !strings.Contains(got, `"blocked_seconds":`) {
-		t.Errorf("operators see %s", got)
+		t.Errorf("the admin API responds %s", got)
 	}
 }
 
-// Redis clients may be all that are served, over a socket too, and need no rules.
+// The RESP listener can be the only listener, over a Unix socket too, and needs no rules.
 func TestServeRESPAlone(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s.sock")
 	p := startServe(t, fmt.Sprintf("listeners: {grpc: {address: off}, http: {address: off}, resp: {address: 'unix://%s'}}", socket))
@@ -361,7 +361,7 @@ func TestServeRESPAlone(t *testing.T) {
 	p.signal(t, syscall.SIGTERM)
 	<-p.ended
 	if p.stdout.Len() > 0 {
-		t.Errorf("it says how to ask what nobody answers:\n%s", &p.stdout)
+		t.Errorf("the banner shows commands for listeners that are off:\n%s", &p.stdout)
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// No edge tells callers of a rule in shadow mode in headers, alone or beside another, though less is left of it. The check API
-// has it in its answer, and says that it would have denied. sluice limits does not list it.
+// No listener sends headers of a rule in shadow mode, alone or with another rule, even if its remaining quota is lower. The body of
+// the check API contains it with shadow-denied. sluice limits does not list it.
 func TestShadowRulesInHeaders(t *testing.T) {
 	api := application(t)
 	const rules = `rules:
@@ -50,7 +50,7 @@ func TestShadowRulesInHeaders(t *testing.T) {
 			if h.Get("X-Ratelimit-Limit") != "100" || h.Get("Ratelimit-Policy") != `"real";q=100;w=3600` || strings.Contains(h.Get("Ratelimit"), "trial") {
 				t.Errorf("%s: %v", edge, h)
 			}
-			if edge == "check API" && (!strings.Contains(body, `"rule":"trial"`) || !strings.Contains(body, `"shadow":true`)) {
+			if edge == "check API" && (!strings.Contains(body, `"rule":"trial"`) || !strings.Contains(body, `"shadow_denied":true`)) {
 				t.Errorf("%s: %s", edge, body)
 			}
 			if h, _ = ask(edge, "/other"); h.Get("X-Ratelimit-Limit")+h.Get("Ratelimit-Policy")+h.Get("Ratelimit") != "" {

@@ -35,7 +35,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// soakTime is how long the soak lasts: SLUICE_SOAK_TIME, or 30 minutes with SLUICE_SOAK, or a sample.
+// soakTime returns the duration of the soak test: SLUICE_SOAK_TIME, or 30 minutes with SLUICE_SOAK, otherwise a few seconds.
 func soakTime(t *testing.T) time.Duration {
 	t.Helper()
 	if text := os.Getenv("SLUICE_SOAK_TIME"); text != "" {
@@ -51,8 +51,8 @@ func soakTime(t *testing.T) time.Duration {
 	return 5 * time.Second
 }
 
-// soakMemory is the resident memory that a gateway must stay below without the race detector, in MiB: the sum of buffered_bytes,
-// store_memory and log_buffer in docs/bounds.md. Other bounds of memory there are in counts, and the queue's items are on disk.
+// soakMemory is the maximum resident memory of a gateway without the race detector, in MiB: the sum of buffered_bytes, store_memory
+// and log_buffer in docs/bounds.md. The other bounds there are counts, and queue items are on disk.
 const soakMemory = 128 + 256 + 5
 
 // soakRules are valid rules; rate makes them differ.
@@ -64,18 +64,18 @@ rules:
   - {name: leased, match: {path: /h1/leased/**}, per: ip, limit: {rate: 100000/s}, accuracy: lease}
   - {name: eventual, match: {path: /h2/eventual/**}, per: ip, limit: {rate: 100000/s}, accuracy: eventual}
   - {name: flight, match: {path: /h2/**}, per: ip, limit: {concurrent: 1000}}
-  - {name: tokens, match: {path: /h1/tokens/**}, per: ip, limit: {rate: 1000000/s}, settle: {json: usage.total_tokens}}
+  - {name: tokens, match: {path: /h1/tokens/**}, per: ip, limit: {rate: 1000000/s}, actual_cost: {json: usage.total_tokens}}
   - {name: keys, match: {path: /flood}, per: header:X-Api-Key, limit: {rate: %d/s}}
   - {name: jobs, match: {path: /jobs/**}, per: header:X-Client, limit: {rate: 10/s, burst: 1}, on_limit: queue}
-shed:
-  - {name: shed, match: {path: /h1/shed/**}, in_flight: {min: 20, max: 500}}
+load_shedding:
+  - {name: shed, match: {path: /h1/shed/**}, concurrency: {min: 20, max: 500}}
 `, rate)
 }
 
-// offer is one kind of traffic at a fixed offered rate, whatever is served of it.
+// offer is one kind of traffic at a fixed offered rate, independent of the served rate.
 type offer struct {
 	kind   string
-	rate   float64 // a second
+	rate   float64 // requests per second
 	honest bool
 	do     func(ctx context.Context, n int) error
 
@@ -85,10 +85,10 @@ type offer struct {
 	reasons map[string]int
 }
 
-// errWrong is a response that belongs to another request.
+// errWrong is the error for a response that belongs to another request.
 var errWrong = errors.New("wrong response")
 
-// soakInFlight bounds how many of one kind are under way. What is offered beyond it has failed.
+// soakInFlight is the maximum number of requests in flight of one kind. Requests beyond it count as failed.
 const soakInFlight = 500
 
 func (l *offer) run(ctx context.Context, all *sync.WaitGroup) {
@@ -110,7 +110,7 @@ func (l *offer) run(ctx context.Context, all *sync.WaitGroup) {
 			inFlight.Add(1)
 			all.Go(func() {
 				defer inFlight.Add(-1)
-				// What has begun may end, so that the end of the soak fails nothing.
+				// Requests in flight may finish, so that the end of the soak test fails no request.
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 				defer cancel()
 				switch err := l.do(ctx, int(n)); {
@@ -139,7 +139,7 @@ func (l *offer) fail(reason string) {
 	}
 }
 
-// soakGateway is a gateway of the soak and what was seen of it.
+// soakGateway is a gateway of the soak test with its measurements.
 type soakGateway struct {
 	gatewayProcess
 	address string
@@ -159,8 +159,8 @@ type soak struct {
 
 	loads    []*offer
 	clients  []*http.Client
-	accepted sync.Map // paths of jobs that were answered with 202
-	came     sync.Map // paths of jobs that the upstream got
+	accepted sync.Map // paths of jobs that got 202
+	came     sync.Map // paths of jobs that the upstream received
 	crashed  atomic.Int64
 	reloads  atomic.Int64
 	faults   atomic.Int64
@@ -168,7 +168,7 @@ type soak struct {
 
 func (s *soak) gateways() []*soakGateway { return []*soakGateway{s.plain, s.tls} }
 
-// app is the upstream of honest clients. It sends back what it was sent, after a 103 if it is asked for that.
+// app is the upstream of well-behaved clients. It echoes the request, after a 103 if the request asks for one.
 func (s *soak) app() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -181,7 +181,7 @@ func (s *soak) app() http.Handler {
 			s.came.Store(r.URL.Path, true)
 		}
 		nonce := r.Header.Get("X-Nonce")
-		w.Header().Set("X-Nonce", nonce) // before the 103: net/http may read the map after WriteHeader if the client has left
+		w.Header().Set("X-Nonce", nonce) // set before the 103, because net/http may read the map after WriteHeader if the client has disconnected
 		if strings.Contains(r.URL.Path, "/hints/") {
 			w.Header().Set("Link", "</"+nonce+">")
 			w.WriteHeader(http.StatusEarlyHints)
@@ -247,15 +247,15 @@ func newSoak(t *testing.T) *soak {
 	section := fmt.Sprintf(`
   upstreams:
     h1: {servers: [%q, %q]}
-    h2: {servers: %q, tls: {ca: %q, server_name: localhost}}
+    h2: {servers: %q, tls: {ca_file: %q, server_name: localhost}}
     calls: {servers: 'h2c://%s'}
-    hostile: {servers: 'http://%s', timeouts: {header: 2s, idle: 2s}}
-    hostile2: {servers: 'h2c://%s', timeouts: {header: 2s, idle: 2s}}
+    hostile: {servers: 'http://%s', timeouts: {response_header: 2s, idle: 2s}}
+    hostile2: {servers: 'h2c://%s', timeouts: {response_header: 2s, idle: 2s}}
     none: {servers: 'http://%s'}
   routes:
     - {upstream: h1}
     - {path: /h2/**, upstream: h2}
-    - {path: /test.Echo/**, upstream: calls, max_body: off}
+    - {path: /test.Echo/**, upstream: calls, max_body_size: off}
     - {path: /evil/**, upstream: hostile}
     - {path: /evil2/**, upstream: hostile2}
     - {path: /none/**, upstream: none}`,
@@ -263,11 +263,11 @@ func newSoak(t *testing.T) *soak {
 
 	s.redis = redistest.Start(t)
 	s.proxy = faultproxy.Start(t, s.redis.Addr)
-	more := fmt.Sprintf("store: {kind: redis, url: 'redis://%s'}\nmetrics: {on_http: true}\nlogging: {denials: off}\n", s.proxy.Addr)
+	more := fmt.Sprintf("store: {kind: redis, url: 'redis://%s'}\nmetrics: {http_listener: true}\nlogging: {denials: off}\n", s.proxy.Addr)
 	s.plain = &soakGateway{name: "plain"}
 	s.plain.gatewayProcess, s.plain.address = startGatewayOn(t, "{address: '127.0.0.1:0'}", section, soakRules(20), more+fmt.Sprintf("queue: {url: %q}", s.startNATS(t)))
 	s.tls = &soakGateway{name: "TLS"}
-	s.tls.gatewayProcess, s.tls.address = startGatewayOn(t, fmt.Sprintf("{address: '127.0.0.1:0', tls: {cert: %q, key: %q}}", file("crt"), file("key")),
+	s.tls.gatewayProcess, s.tls.address = startGatewayOn(t, fmt.Sprintf("{address: '127.0.0.1:0', tls: {cert_file: %q, key_file: %q}}", file("crt"), file("key")),
 		section, soakRules(20), more+fmt.Sprintf("queue: {directory: %q}", memoryDir(t)))
 	for _, g := range s.gateways() {
 		g.sample()
@@ -276,7 +276,7 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// startNATS runs a NATS server in a process of its own and returns its URL.
+// startNATS runs a NATS server as a separate process and returns its URL.
 func (s *soak) startNATS(t *testing.T) string {
 	t.Helper()
 	s.nats = exec.Command(os.Args[0])
@@ -306,7 +306,7 @@ func (s *soak) startNATS(t *testing.T) string {
 	return strings.TrimSpace(url)
 }
 
-// sample reads the memory of the process.
+// sample records the memory of the process.
 func (g *soakGateway) sample() {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.cmd.Process.Pid))
 	if err != nil {
@@ -321,7 +321,7 @@ func (g *soakGateway) sample() {
 
 var soakMetric = regexp.MustCompile(`(?m)^(go_goroutines|sluice_bound_reached_total\{bound="([^"]*)"\}) (\S+)$`)
 
-// goroutines reads the metrics. It returns 0 if they cannot be read.
+// goroutines returns the number of goroutines from the metrics, or 0 if the metrics cannot be read.
 func (g *soakGateway) goroutines() (n int) {
 	client := http.Client{Timeout: 5 * time.Second}
 	resp, err := client.Get("http://" + g.http + "/metrics")
@@ -343,8 +343,8 @@ func (g *soakGateway) goroutines() (n int) {
 	return n
 }
 
-// disturb stops, kills and falsifies the store and stops the queue's servers, one after the other, until ctx ends. Then all is
-// well again.
+// disturb stops the store, kills it and falsifies its replies, and stops the NATS server, one after the other, until ctx is done.
+// Then it restores both.
 func (s *soak) disturb(ctx context.Context, t *testing.T, each time.Duration) {
 	lie := func(c *faultproxy.Conn, b []byte) []byte {
 		if rand.IntN(4) > 0 {
@@ -376,7 +376,7 @@ func (s *soak) disturb(ctx context.Context, t *testing.T, each time.Duration) {
 	}
 }
 
-// lasting waits, or until ctx ends.
+// lasting waits for d or until ctx is done.
 func lasting(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -384,7 +384,7 @@ func lasting(ctx context.Context, d time.Duration) {
 	}
 }
 
-// reload writes rule files, good and broken in turn, until ctx ends. The last one is good.
+// reload alternately writes valid and invalid rule files until ctx is done. The last one is valid.
 func (s *soak) reload(ctx context.Context, t *testing.T, each time.Duration) {
 	var broken []string
 	for _, text := range attacks.RuleFiles() {
@@ -399,7 +399,7 @@ func (s *soak) reload(ctx context.Context, t *testing.T, each time.Duration) {
 		case 3:
 			text = attacks.Slip(text, r)
 			if lower := regexp.MustCompile(`0000/s}|concurrent: 1000}|max: 500}`); len(lower.FindAllString(text, -1)) != 6 {
-				continue // a slip that is another limit is no fault
+				continue // a typo that results in another valid limit
 			}
 		}
 		for _, g := range s.gateways() {
@@ -416,7 +416,7 @@ func (s *soak) reload(ctx context.Context, t *testing.T, each time.Duration) {
 	}
 }
 
-// watch samples until ctx ends and ends the soak when a gateway does.
+// watch samples until ctx is done, and stops the soak test if a gateway exits.
 func (s *soak) watch(ctx context.Context, stop context.CancelFunc) {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -443,8 +443,8 @@ func (s *soak) watch(ctx context.Context, stop context.CancelFunc) {
 	}
 }
 
-// lost waits until every job that was accepted has come, for a minute. Of the others it returns how many still wait or are
-// dead letters, by the gateway's own account, and how many are nowhere.
+// lost waits up to a minute until the upstream has received every accepted job. Of the others it returns how many are queued or dead
+// letters according to the gateway, and how many are lost.
 func (s *soak) lost(ctx context.Context, t *testing.T) (accepted, undelivered, lost int) {
 	wait, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -468,9 +468,9 @@ func (s *soak) lost(ctx context.Context, t *testing.T) (accepted, undelivered, l
 	for path, status := range missing {
 		_, text, err := askOwn(ctx, client, http.MethodGet, status, nonce(), "")
 		if _, ok := s.came.Load(path); ok {
-			continue // meanwhile
+			continue // delivered in the meantime
 		}
-		t.Logf("%s did not come: %.200s %v", path, text, err)
+		t.Logf("%s was not delivered: %.200s %v", path, text, err)
 		if strings.Contains(text, `"state":"queued"`) || strings.Contains(text, `"state":"delivering"`) || strings.Contains(text, `"state":"dead"`) {
 			undelivered++
 		} else {
@@ -480,7 +480,7 @@ func (s *soak) lost(ctx context.Context, t *testing.T) (accepted, undelivered, l
 	return accepted, undelivered, lost
 }
 
-// settle waits until the goroutines of a gateway are about as many as at the start, for at most 10 s.
+// settle waits up to 10 s until a gateway has about as many goroutines as at its start.
 func (g *soakGateway) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -493,11 +493,12 @@ func (g *soakGateway) settle(ctx context.Context) {
 	g.sample()
 }
 
-// TestSoak runs everything at once against two gateways, one with and one without TLS: honest clients of HTTP/1, HTTP/2, gRPC
-// and WebSockets, the corpus of attacks, hostile upstreams, a store that is killed, stopped and lies, NATS that is stopped, and
-// rule files that are broken. No gateway ends, no client gets another one's response, and honest clients are served.
+// TestSoak runs everything at once against two gateways, one with and one without TLS: well-behaved clients of HTTP/1, HTTP/2, gRPC
+// and WebSockets, the corpus of attacks, hostile upstreams, a store that is killed, stopped and sends invalid replies, a NATS server
+// that is stopped, and invalid rule files. No gateway exits, no client gets another one's response, and well-behaved clients are
+// served.
 func TestSoak(t *testing.T) {
-	// Not beside others: it keeps all cores busy, and others measure rates.
+	// Not in parallel with other tests, because it uses all cores and other tests measure rates.
 	duration := soakTime(t)
 	s := newSoak(t)
 	s.loads = s.traffic(t)
@@ -530,7 +531,7 @@ func TestSoak(t *testing.T) {
 		select {
 		case <-g.ended:
 		case <-time.After(time.Minute):
-			t.Errorf("%s: SIGTERM does not end it", g.name)
+			t.Errorf("%s: does not exit after SIGTERM", g.name)
 			_ = g.cmd.Process.Signal(syscall.SIGQUIT)
 			<-g.ended
 		}
@@ -544,15 +545,15 @@ func TestSoak(t *testing.T) {
 			}
 		}
 		if g.err != nil {
-			t.Errorf("%s ends with %v\n%s", g.name, g.err, strings.Join(log[max(0, len(log)-20):], "\n"))
+			t.Errorf("%s exits with %v\n%s", g.name, g.err, strings.Join(log[max(0, len(log)-20):], "\n"))
 		}
 	}
-	t.Logf("soak of %v, race detector %v: %d crashes, %d races and panics, %d faults of stores, %d rule files, %d jobs accepted, %d wait or are dead letters, %d lost\n%s",
+	t.Logf("soak test of %v, race detector %v: %d crashes, %d races and panics, %d store failures, %d rule files, %d jobs accepted, %d queued or dead letters, %d lost\n%s",
 		duration, raceEnabled, s.crashed.Load(), races, s.faults.Load(), s.reloads.Load(), accepted, undelivered, lost, s.report())
 	s.judge(t, lost)
 }
 
-// judge fails the test for what must not happen.
+// judge fails the test if a requirement is not met.
 func (s *soak) judge(t *testing.T, lost int) {
 	t.Helper()
 	var offered, served, wrong int64
@@ -568,19 +569,19 @@ func (s *soak) judge(t *testing.T, lost int) {
 		least = 0.5
 	}
 	if share := float64(served) / float64(offered); share < least {
-		t.Errorf("%.2f %% of honest requests were served, want %v %%", 100*share, 100*least)
+		t.Errorf("%.2f %% of the requests of well-behaved clients were served, want %v %%", 100*share, 100*least)
 	}
 	if wrong > 0 || lost > 0 || s.crashed.Load() > 0 {
 		t.Errorf("%d wrong responses, %d lost jobs, %d crashes", wrong, lost, s.crashed.Load())
 	}
 	for _, g := range s.gateways() {
 		if g.peak > soakMemory && !raceEnabled {
-			t.Errorf("%s had %d MiB, and %d is the documented sum", g.name, g.peak, soakMemory)
+			t.Errorf("%s used %d MiB, the documented sum is %d", g.name, g.peak, soakMemory)
 		}
 	}
 }
 
-// report is a table of what was offered and served, and of each gateway.
+// report returns a table of offered and served requests, and of each gateway.
 func (s *soak) report() string {
 	var b strings.Builder
 	row := func(kind string, rate float64, offered, served, wrong int64) {

@@ -24,13 +24,13 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
 )
 
-// dialer connects from an address.
+// dialer returns a dial function that connects from the given local address.
 func dialer(from string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	return d.DialContext
 }
 
-// client speaks HTTP/1 or HTTP/2 from an address, and is the same for the same arguments.
+// client returns an HTTP/1 or HTTP/2 client with the given local address. The same arguments return the same client.
 func (s *soak) client(t *testing.T, from string, h2 bool) *http.Client {
 	tr := &http.Transport{
 		DialContext: dialer(from), TLSClientConfig: &tls.Config{RootCAs: s.roots, ServerName: "localhost", MinVersion: tls.VersionTLS12},
@@ -54,12 +54,12 @@ func (s *soak) base(g *soakGateway) string {
 	return "http://" + g.address
 }
 
-// nonce is a text that no other request has.
+// nonce returns a unique text for a request.
 func nonce() string { return fmt.Sprintf("honest-%016x", rand.Uint64()) }
 
 var soakNonce = regexp.MustCompile(`honest-[0-9a-f]{16}`)
 
-// foreign returns errWrong if a response contains a nonce that is not the request's own.
+// foreign returns errWrong if a response contains the nonce of another request.
 func foreign(response, own string) error {
 	for _, n := range soakNonce.FindAllString(response, -1) {
 		if n != own {
@@ -69,7 +69,7 @@ func foreign(response, own string) error {
 	return nil
 }
 
-// askOwn sends one request of an honest client and wants its own response.
+// askOwn sends one request of a well-behaved client and checks that the response belongs to it.
 func askOwn(ctx context.Context, client *http.Client, method, url, own string, body string) (*http.Response, string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -92,7 +92,7 @@ func askOwn(ctx context.Context, client *http.Client, method, url, own string, b
 	return resp, text, foreign(fmt.Sprint(resp.Header)+text, own)
 }
 
-// honest returns a client of HTTP at a rate.
+// honest returns the traffic of a well-behaved HTTP client at the given rate.
 func (s *soak) honest(t *testing.T, kind string, rate float64, g *soakGateway, net byte, h2 bool, paths ...string) *offer {
 	var clients []*http.Client
 	for i := range 4 {
@@ -123,7 +123,7 @@ func (s *soak) honest(t *testing.T, kind string, rate float64, g *soakGateway, n
 	}}
 }
 
-// sockets opens WebSockets and wants each message back.
+// sockets opens WebSockets and checks the echo of each message.
 func (s *soak) sockets(kind string, rate float64, g *soakGateway) *offer {
 	return &offer{kind: kind, rate: rate, honest: true, do: func(ctx context.Context, n int) error {
 		to := attacks.Target{Address: g.address, From: fmt.Sprintf("127.0.5.%d", 10+n%4)}
@@ -161,7 +161,7 @@ func (s *soak) sockets(kind string, rate float64, g *soakGateway) *offer {
 	}}
 }
 
-// calls makes gRPC calls and wants its own messages and metadata back.
+// calls makes gRPC calls and checks the echo of messages and metadata.
 func (s *soak) calls(t *testing.T, kind string, rate float64, g *soakGateway) *offer {
 	trust := insecure.NewCredentials()
 	if g == s.tls {
@@ -203,7 +203,7 @@ func (s *soak) calls(t *testing.T, kind string, rate float64, g *soakGateway) *o
 	}}
 }
 
-// jobs posts three requests at once, of which two are over the limit and queued, and waits for their results.
+// jobs posts three requests at once, of which two exceed the limit and are queued, and waits for their results.
 func (s *soak) jobs(t *testing.T, kind string, rate float64, g *soakGateway) *offer {
 	var clients []*http.Client
 	for i := range 4 {
@@ -264,7 +264,7 @@ func (s *soak) job(ctx context.Context, client *http.Client, base, name string) 
 	return ctx.Err()
 }
 
-// traffic is what is offered, and how fast.
+// traffic returns all kinds of traffic with their rates.
 func (s *soak) traffic(t *testing.T) []*offer {
 	t.Helper()
 	loads := []*offer{
@@ -281,7 +281,7 @@ func (s *soak) traffic(t *testing.T) []*offer {
 	return append(loads, s.attacks(t)...)
 }
 
-// hostile is an attack at a rate, from addresses of its own, on both gateways in turn.
+// hostile returns an attack at the given rate, from separate addresses, on both gateways alternately.
 func (s *soak) hostile(kind string, rate float64, do func(ctx context.Context, to attacks.Target, n int) error) *offer {
 	return &offer{kind: kind, rate: rate, do: func(ctx context.Context, n int) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -295,7 +295,7 @@ func (s *soak) hostile(kind string, rate float64, do func(ctx context.Context, t
 	}}
 }
 
-// attacks are all of the corpus, beside clients that leave, are slow or want too much.
+// attacks returns the corpus of attacks, and clients that disconnect, are slow or request too much.
 func (s *soak) attacks(t *testing.T) []*offer {
 	t.Helper()
 	requests := attacks.Requests("/flood")
@@ -306,7 +306,7 @@ func (s *soak) attacks(t *testing.T) []*offer {
 		}
 	}
 	evil = append(evil, "/evil/any", "/evil/any", "/evil/any", "/evil2/any", "/evil2/any", "/evil2/any", "/none/any")
-	// say sends a text and looks for what is not for it in what comes back.
+	// say sends a text and checks that the response contains no data of other requests.
 	say := func(ctx context.Context, to attacks.Target, text string) error {
 		got, err := attacks.Say(ctx, to, text)
 		if errors.Is(err, attacks.ErrNoEnd) {

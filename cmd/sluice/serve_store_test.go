@@ -22,12 +22,12 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// Processes that share a store share the limit.
+// Instances that share a store share the limit.
 func TestServeSharedStores(t *testing.T) {
 	directory := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 10}}\n")
 	for kind, store := range map[string]string{
-		"redis":     fmt.Sprintf("{kind: redis, url: '%s', budget: 5s}", redistest.Start(t).URL()),
-		"memcached": fmt.Sprintf("{kind: memcached, servers: ['%s'], budget: 5s}", memcachetest.Start(t).Addr),
+		"redis":     fmt.Sprintf("{kind: redis, url: '%s', timeout: 5s}", redistest.Start(t).URL()),
+		"memcached": fmt.Sprintf("{kind: memcached, addresses: ['%s'], timeout: 5s}", memcachetest.Start(t).Addr),
 	} {
 		t.Run(kind, func(t *testing.T) {
 			cfg := fmt.Sprintf("rules: {paths: [%q]}\nstore: %s\n", directory, store)
@@ -51,7 +51,7 @@ func TestServeSharedStores(t *testing.T) {
 	}
 }
 
-// A store that is away when the service starts does not keep it from answering, and is used when it is there.
+// The service starts and decides while the store is unavailable, and uses the store when it becomes available.
 func TestServeStoreAway(t *testing.T) {
 	redis := redistest.Start(t)
 	redis.Kill()
@@ -72,7 +72,7 @@ func TestServeStoreAway(t *testing.T) {
 		}
 	}
 	if got := p.get(t, "/readyz"); got != http.StatusOK {
-		t.Errorf("/readyz answers %d while the rules can", got)
+		t.Errorf("/readyz: status %d while the rules can decide", got)
 	}
 	if err := redis.Restart(); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestServeStoreAway(t *testing.T) {
 	}
 }
 
-// Where the store is required, /readyz and gRPC health follow it without any request.
+// If the store is required, /readyz and gRPC health follow its availability without any request.
 func TestServeStoreRequired(t *testing.T) {
 	redis := redistest.Start(t)
 	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: '%s', required: true}\n",
@@ -105,7 +105,7 @@ func TestServeStoreRequired(t *testing.T) {
 			t.Fatalf("health is %v, %v, want %v", s, err, want)
 		}
 		if got := p.get(t, "/readyz"); got != ready {
-			t.Errorf("/readyz answers %d, want %d", got, ready)
+			t.Errorf("/readyz: status %d, want %d", got, ready)
 		}
 	}
 	becomes(healthpb.HealthCheckResponse_SERVING, http.StatusOK)
@@ -126,9 +126,9 @@ func TestServeBadURL(t *testing.T) {
 	}
 }
 
-// Counts in memory survive a restart if they are to.
+// In-memory counts survive a restart if a snapshot is configured.
 func TestServeSnapshot(t *testing.T) {
-	cfg := fmt.Sprintf("rules: {paths: [%q]}\nstore: {snapshot: %q}\n",
+	cfg := fmt.Sprintf("rules: {paths: [%q]}\nstore: {snapshot_file: %q}\n",
 		rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 2}}\n"), filepath.Join(t.TempDir(), "state"))
 	for _, want := range []string{"OK: OK 2/YEAR left 1", "OK: OK 2/YEAR left 0", "OVER_LIMIT: OVER_LIMIT 2/YEAR left 0"} {
 		p := startServe(t, cfg)
@@ -140,13 +140,13 @@ func TestServeSnapshot(t *testing.T) {
 	}
 }
 
-// A snapshot that cannot be written is an error of the service, which says so and not that all is fine.
+// A snapshot that cannot be written is an error of the service, which exits with it.
 func TestServeSnapshotUnwritable(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "gone")
 	if err := os.Mkdir(directory, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p := startServe(t, fmt.Sprintf("store: {snapshot: %q}\n", filepath.Join(directory, "state")))
+	p := startServe(t, fmt.Sprintf("store: {snapshot_file: %q}\n", filepath.Join(directory, "state")))
 	if err := os.RemoveAll(directory); err != nil {
 		t.Fatal(err)
 	}
@@ -156,10 +156,10 @@ func TestServeSnapshotUnwritable(t *testing.T) {
 	if code := p.cmd.ProcessState.ExitCode(); code != term.ExitWrong || !strings.Contains(log, "snapshot") {
 		t.Errorf("exit %d after\n%s", code, log)
 	}
-	p.err = nil // it is not to end well
+	p.err = nil // the exit code is expected
 }
 
-// Redis is spoken to by TLS, with a certificate and a password from files.
+// The service connects to Redis over TLS, with a client certificate and a password from files.
 func TestServeSecureRedis(t *testing.T) {
 	authority := certtest.New(t)
 	directory := t.TempDir()
@@ -183,8 +183,8 @@ store:
   kind: redis
   url: rediss://limiter@${REDIS_HOST}:%s
   password_file: %q
-  tls: {ca: %q, cert: %q, key: %q}
-  budget: 5s
+  tls: {ca_file: %q, cert_file: %q, key_file: %q}
+  timeout: 5s
 `, rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 10, on_failure: closed}}\n"),
 		port, in("password"), in("ca"), in("client.crt"), in("client.key")), "REDIS_HOST=localhost")
 	if got := rlstest.Answer(t.Context(), p.client(t), "d", "k=v"); got != "OK: OK 10/YEAR left 9" {

@@ -32,21 +32,21 @@ const (
 	aParent = "00f067aa0ba902b7"
 )
 
-// askTraced asks as a part of a trace.
+// askTraced sends a request with a trace context.
 func askTraced(t *testing.T, client pb.RateLimitServiceClient, flags, ask string) string {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+aTrace+"-"+aParent+"-"+flags)
 	return rlstest.Answer(ctx, client, "d", ask)
 }
 
-// end ends the service and waits for it.
+// end stops the service and waits for its exit.
 func (p *process) end(t *testing.T) {
 	t.Helper()
 	p.signal(t, syscall.SIGTERM)
 	<-p.ended
 }
 
-// spanAttribute is a text or number of a span, or "".
+// spanAttribute returns a string or number attribute of a span, or "".
 func spanAttribute(s *tracepb.Span, name string) string {
 	for _, a := range s.GetAttributes() {
 		if a.GetKey() == name {
@@ -59,13 +59,13 @@ func spanAttribute(s *tracepb.Span, name string) string {
 	return ""
 }
 
-// Requests are traced as parts of the traces that they belong to, with the store's calls below them. What is not sent when
-// the service ends is sent then. Keys are never told.
+// Spans of requests belong to the traces of the callers, with store calls as child spans. Unsent spans are sent at the shutdown.
+// Spans contain no keys.
 func TestServeTraces(t *testing.T) {
 	collector := otlptest.Start(t)
 	rules := rulesDir(t, "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n")
 	write(t, filepath.Join(rules, "n.yaml"), "attributes: {user: {header: X-User}}\nrules: [{name: posts, per: user, limit: {rate: 0/h, algorithm: fixed_window}}]\n")
-	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: '%s', budget: 5s}\ntracing: {endpoint: 'http://%s', sample: 1}\n",
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: '%s', timeout: 5s}\ntracing: {endpoint: 'http://%s', sample_ratio: 1}\n",
 		rules, redistest.Start(t).URL(), collector.Addr), "OTEL_RESOURCE_ATTRIBUTES=zone=a")
 	client := p.client(t)
 	const ask = "user=canary-5319"
@@ -74,8 +74,8 @@ func TestServeTraces(t *testing.T) {
 			t.Fatalf("request %d: %s", i, got)
 		}
 	}
-	askTraced(t, client, "00", ask)                    // who asks does not trace it
-	rlstest.Answer(t.Context(), client, "d", "user=x") // a trace of its own
+	askTraced(t, client, "00", ask)                    // the caller does not sample the trace
+	rlstest.Answer(t.Context(), client, "d", "user=x") // a new trace
 	rlstest.Answer(t.Context(), client, "", "user=x")  // an error
 	for _, path := range []string{"/canary-5319", "/v1/auth"} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.http+path, nil)
@@ -104,7 +104,7 @@ func TestServeTraces(t *testing.T) {
 		}
 	}
 	if len(requests) != 6 || len(below) != 4 {
-		t.Fatalf("%d spans of requests and %d of the store: %v", len(requests), len(below), collector.Spans())
+		t.Fatalf("%d request spans and %d store spans: %v", len(requests), len(below), collector.Spans())
 	}
 	const rpc = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 	for i, want := range []struct{ name, parent, outcome, deniedBy, code, status, rule string }{
@@ -119,18 +119,18 @@ func TestServeTraces(t *testing.T) {
 		rule := ""
 		for _, e := range s.GetEvents() {
 			on := &tracepb.Span{Attributes: e.GetAttributes()}
-			rule += strings.Join([]string{spanAttribute(on, "sluice.rule"), spanAttribute(on, "sluice.outcome"), spanAttribute(on, "sluice.source")}, " ")
+			rule += strings.Join([]string{spanAttribute(on, "sluice.rule"), spanAttribute(on, "sluice.result"), spanAttribute(on, "sluice.source")}, " ")
 		}
 		got := struct{ name, parent, outcome, deniedBy, code, status, rule string }{
-			s.GetName(), hex.EncodeToString(s.GetParentSpanId()), spanAttribute(s, "sluice.outcome"), spanAttribute(s, "sluice.denied_by"),
+			s.GetName(), hex.EncodeToString(s.GetParentSpanId()), spanAttribute(s, "sluice.result"), spanAttribute(s, "sluice.denied_by_rule"),
 			spanAttribute(s, "rpc.grpc.status_code"), s.GetStatus().GetMessage(), rule,
 		}
 		if got != want || s.GetKind() != tracepb.Span_SPAN_KIND_SERVER || (want.parent != "") != (hex.EncodeToString(s.GetTraceId()) == aTrace) {
 			t.Errorf("request %d: got\n%+v, want\n%+v in %v", i, got, want, s)
 		}
 		store := below[string(s.GetSpanId())]
-		if (store != nil) != (want.rule != "") || store != nil && (string(store.GetTraceId()) != string(s.GetTraceId()) || spanAttribute(store, "sluice.store") != "redis") {
-			t.Errorf("request %d: the store's span is %v, the request's %v", i, store, s)
+		if (store != nil) != (want.rule != "") || store != nil && (string(store.GetTraceId()) != string(s.GetTraceId()) || spanAttribute(store, "sluice.store_kind") != "redis") {
+			t.Errorf("request %d: the store span is %v, the request span %v", i, store, s)
 		}
 	}
 	for i, want := range map[int]string{4: "404", 5: "429"} {
@@ -140,16 +140,16 @@ func TestServeTraces(t *testing.T) {
 	}
 	all := fmt.Sprint(collector.Traces())
 	if strings.Contains(all, "canary") {
-		t.Errorf("a key is told: %s", all)
+		t.Errorf("a span contains a key: %s", all)
 	}
 	for _, part := range []string{"service.name", "sluice", "service.version", "zone"} {
 		if !strings.Contains(all, part) {
-			t.Errorf("%s is not told: %s", part, all)
+			t.Errorf("no %s in the spans: %s", part, all)
 		}
 	}
 }
 
-// The collector is spoken to by TLS, with headers that are read whenever something is sent.
+// The service connects to the collector over TLS, and reads the headers file before each export.
 func TestServeTracesSecurely(t *testing.T) {
 	authority := certtest.New(t)
 	directory := t.TempDir()
@@ -163,7 +163,7 @@ func TestServeTracesSecurely(t *testing.T) {
 	_, port, _ := net.SplitHostPort(collector.Addr)
 	write(t, in("ca"), string(authority.PEM))
 	write(t, in("headers"), "# for the collector\nAuthorization: Bearer old\n")
-	p := startServe(t, fmt.Sprintf("tracing: {endpoint: 'https://localhost:%s', sample: 1, headers_file: %q, tls: {ca: %q}}\n", port, in("headers"), in("ca")))
+	p := startServe(t, fmt.Sprintf("tracing: {endpoint: 'https://localhost:%s', sample_ratio: 1, headers_file: %q, tls: {ca_file: %q}}\n", port, in("headers"), in("ca")))
 	rlstest.Answer(t.Context(), p.client(t), "demo", "remote_address=10.0.0.1")
 	write(t, in("headers"), "# for the collector\nAuthorization: Bearer new\n")
 	p.end(t)
@@ -179,14 +179,14 @@ func TestServeTracesSecurely(t *testing.T) {
 	}
 }
 
-// A collector that is away, and one that never answers, cost requests nothing: more are asked than wait to be told. Both
-// leave the service to end by itself.
+// A collector that is unavailable or never responds does not delay requests, even if there are more spans than the buffer holds. The
+// service still shuts down.
 func TestServeCollectorAway(t *testing.T) {
 	silent := tcptest.Serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	for name, address := range map[string]string{"away": tcptest.FreeAddress(t), "silent": silent} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\ntracing: {endpoint: 'http://%s', sample: 1}\n",
+			p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\ntracing: {endpoint: 'http://%s', sample_ratio: 1}\n",
 				rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}\n"), address))
 			client := p.client(t)
 			req, err := rlstest.Ask("d", "k=v")
@@ -199,20 +199,19 @@ func TestServeCollectorAway(t *testing.T) {
 			})
 			l.more(t, 8000)
 			l.end()
-			// Had they waited for room among what is to be sent, the collector would have had to fail six times by now, which
-			// takes it half a minute.
-			if n := strings.Count(strings.Join(p.log(), "\n"), "the collector did not take"); n > 3 {
+			// If requests had waited for room in the buffer, the collector would have failed six times by now, which takes 30 s.
+			if n := strings.Count(strings.Join(p.log(), "\n"), "msg=\"telemetry "); n > 3 {
 				t.Errorf("requests waited for the collector, which failed %d times", n)
 			}
 			p.end(t)
-			if all := strings.Join(p.log(), "\n"); !strings.Contains(all, "the collector did not take all") || len(p.log()) > 20 {
-				t.Errorf("the log says %s", all)
+			if all := strings.Join(p.log(), "\n"); !strings.Contains(all, "telemetry flush failed") || len(p.log()) > 20 {
+				t.Errorf("the log line is %s", all)
 			}
 		})
 	}
 }
 
-// Metrics are sent too, with the names that Prometheus sees, once more when the service ends. Keys are never told.
+// Metrics are exported too, with the same names as in Prometheus, and once more at the shutdown. They contain no keys.
 func TestServeSendsMetrics(t *testing.T) {
 	collector := otlptest.Start(t)
 	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {otlp: {endpoint: 'http://%s', interval: 1h}}\n",
@@ -231,10 +230,10 @@ func TestServeSendsMetrics(t *testing.T) {
 	all := fmt.Sprint(collector.Metrics())
 	for _, part := range []string{"sluice_rule_limit", "sluice_decision_duration_seconds", "service.name"} {
 		if !strings.Contains(all, part) {
-			t.Errorf("%s is not sent", part)
+			t.Errorf("%s is not exported", part)
 		}
 	}
 	if strings.Contains(all, "canary") {
-		t.Errorf("a key is sent: %s", all)
+		t.Errorf("a metric contains a key: %s", all)
 	}
 }

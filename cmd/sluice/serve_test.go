@@ -28,7 +28,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 )
 
-// asProgram has the test's own binary be the program, race detector and all.
+// asProgram is the environment variable that makes the test binary run as the program, including the race detector.
 const asProgram = "SLUICE_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -49,18 +49,17 @@ type process struct {
 	grpc, http string
 	admin      string
 	ended      chan struct{}
-	stdout     bytes.Buffer // to be read when it has ended
-	err        error        // likewise
+	stdout     bytes.Buffer // read only after the exit
+	err        error        // read only after the exit
 
 	mu    sync.Mutex
-	lines []string      // of the log
-	more  chan struct{} // closed when there is another line
+	lines []string      // lines of the log
+	more  chan struct{} // closed when a line is added
 }
 
 var served = regexp.MustCompile(`msg=serving grpc=(\S+) http=(\S+) admin=(\S+)`)
 
-// startServe runs sluice serve with a configuration until the test ends. Listeners that it does not mention are on free
-// ports.
+// startServe runs sluice serve with a configuration until the test ends. Listeners without settings use free ports.
 func startServe(t *testing.T, cfg string, env ...string) *process {
 	t.Helper()
 	p := launch(t, cfg, env...)
@@ -69,7 +68,7 @@ func startServe(t *testing.T, cfg string, env ...string) *process {
 	return p
 }
 
-// launch is startServe for who reads from the log by himself where it listens.
+// launch is like startServe, but does not wait for the addresses of the listeners.
 func launch(t *testing.T, cfg string, env ...string) *process {
 	t.Helper()
 	if !strings.Contains(cfg, "listeners:") {
@@ -95,7 +94,7 @@ func launch(t *testing.T, cfg string, env ...string) *process {
 	t.Cleanup(func() {
 		p.signal(t, syscall.SIGTERM)
 		if <-p.ended; p.err != nil {
-			t.Errorf("sluice serve ends with %v\n%s", p.err, strings.Join(p.log(), "\n"))
+			t.Errorf("sluice serve exits with %v\n%s", p.err, strings.Join(p.log(), "\n"))
 		}
 	})
 	return p
@@ -120,10 +119,10 @@ func (p *process) log() []string {
 	return p.lines
 }
 
-// await waits for a line of the log that holds the text, and forgets it and those before.
+// await waits for a log line that contains the text, and discards it and all lines before.
 func (p *process) await(t *testing.T, text string) string {
 	t.Helper()
-	late := time.After(2 * time.Minute) // a test that waits in vain is to say so, and not to end the others
+	late := time.After(2 * time.Minute) // shorter than the timeout of the test binary, which would stop all tests
 	for {
 		p.mu.Lock()
 		for i, line := range p.lines {
@@ -138,9 +137,9 @@ func (p *process) await(t *testing.T, text string) string {
 		select {
 		case <-more:
 		case <-p.ended:
-			t.Fatalf("sluice serve ended without saying %q:\n%s", text, strings.Join(p.log(), "\n"))
+			t.Fatalf("sluice serve exited without logging %q:\n%s", text, strings.Join(p.log(), "\n"))
 		case <-late:
-			t.Fatalf("sluice serve does not say %q:\n%s", text, strings.Join(p.log(), "\n"))
+			t.Fatalf("sluice serve does not log %q:\n%s", text, strings.Join(p.log(), "\n"))
 		}
 	}
 }
@@ -156,7 +155,7 @@ func (p *process) signal(t *testing.T, s os.Signal) {
 	}
 }
 
-// connect connects to addresses, the first that answers.
+// connect returns a gRPC connection to the first address that accepts one.
 func connect(t *testing.T, target string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	if len(opts) == 0 {
@@ -189,7 +188,7 @@ func (p *process) get(t *testing.T, path string) int {
 	return resp.StatusCode
 }
 
-// rulesDir is a directory with rules of the domain d.
+// rulesDir returns a directory with rules of the domain d.
 func rulesDir(t *testing.T, descriptors string) string {
 	t.Helper()
 	directory := t.TempDir()
@@ -197,7 +196,7 @@ func rulesDir(t *testing.T, descriptors string) string {
 	return directory
 }
 
-// The program answers all that is to be said about matching, several descriptors and answers.
+// The program passes all cases of rlstest about matching, several descriptors and responses.
 func TestServeCases(t *testing.T) {
 	for _, g := range rlstest.Groups(true) {
 		directory := t.TempDir()
@@ -205,30 +204,30 @@ func TestServeCases(t *testing.T) {
 		s := g.Settings
 		p := startServe(t, fmt.Sprintf(`
 rules: {paths: [%q]}
-rls: {shadow: %v, quota: %v, metadata: %v, overrides: %v, negative_hits: %v, headers: {enabled: %v}}
+rls: {shadow_mode: %v, quota_mode: %v, dynamic_metadata: %v, accept_limit_overrides: %v, accept_negative_hits: %v, headers: {enabled: %v}}
 `, directory, s.Shadow, s.Quota, s.Metadata, s.Overrides, s.Negative, s.Headers))
 		g.Run(t, p.client(t))
 	}
 }
 
-// Without rules there are some to try, and what to try is said.
+// Without rule files the service has a demo rule, and prints commands to try it.
 func TestServeDemo(t *testing.T) {
 	p := startServe(t, "")
 	for i := range 6 {
 		want := fmt.Sprintf("OK: OK 5/MINUTE left %d", 4-i)
 		got := rlstest.Answer(t.Context(), p.client(t), "demo", "remote_address=10.0.0.1")
-		if i == 0 && got != want || i > 0 && !strings.Contains(got, " 5/MINUTE left ") { // a minute may end in between
+		if i == 0 && got != want || i > 0 && !strings.Contains(got, " 5/MINUTE left ") { // the window may end during the test
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 	for _, path := range []string{"/livez", "/readyz"} {
 		if got := p.get(t, path); got != http.StatusOK {
-			t.Errorf("%s answers %d", path, got)
+			t.Errorf("%s: status %d", path, got)
 		}
 	}
 	for _, path := range []string{"/", "/debug/pprof/", "/metrics"} {
 		if got := p.get(t, path); got != http.StatusNotFound {
-			t.Errorf("%s answers %d: nothing is shown that was not asked for", path, got)
+			t.Errorf("%s: status %d, want 404, because it is off by default", path, got)
 		}
 	}
 	for _, name := range []string{"", "ratelimit", rls.ServiceName} {
@@ -238,18 +237,18 @@ func TestServeDemo(t *testing.T) {
 		}
 	}
 	if got := reflected(t, p.grpc); got != "envoy/service/ratelimit/v3/rls.proto" {
-		t.Errorf("reflection says that the protocol is in %q", got)
+		t.Errorf("reflection: the service is described in %q", got)
 	}
 	p.signal(t, syscall.SIGTERM)
 	<-p.ended
 	for _, want := range []string{"grpcurl", "http://" + p.http + "/v1/check", "sluice status", p.grpc, "sluice serve --config"} {
 		if !strings.Contains(p.stdout.String(), want) {
-			t.Errorf("it does not say %s:\n%s", want, &p.stdout)
+			t.Errorf("no %s in the banner:\n%s", want, &p.stdout)
 		}
 	}
 }
 
-// reflected asks as grpcurl does in which file the service is described, and returns its name.
+// reflected returns the name of the file that describes the service, by gRPC reflection like grpcurl.
 func reflected(t *testing.T, address string) string {
 	t.Helper()
 	stream, err := reflectionpb.NewServerReflectionClient(connect(t, address)).ServerReflectionInfo(t.Context())
@@ -265,7 +264,7 @@ func reflected(t *testing.T, address string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.CloseSend(); err != nil { // or the service waits for more at its end
+	if err := stream.CloseSend(); err != nil { // because the service would otherwise wait for more at its shutdown
 		t.Fatal(err)
 	}
 	for _, b := range resp.GetFileDescriptorResponse().GetFileDescriptorProto() {
@@ -280,7 +279,7 @@ func reflected(t *testing.T, address string) string {
 	return ""
 }
 
-// Rules are read again when they change and on SIGHUP; those that are at fault leave the good ones.
+// Rules are reloaded when their files change and on SIGHUP. If the files have errors, the rules stay active.
 func TestServeReload(t *testing.T) {
 	directory := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")
 	file := filepath.Join(directory, "d.yaml")
@@ -300,20 +299,20 @@ func TestServeReload(t *testing.T) {
 	}
 	write(t, file, "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: many}}\n")
 	p.signal(t, syscall.SIGHUP)
-	if line := p.await(t, "keeping the last good ones"); !strings.Contains(line, "d.yaml:3:") || !strings.Contains(line, "requests_per_unit") {
-		t.Errorf("the log says %s", line)
+	if line := p.await(t, "rules reload failed"); !strings.Contains(line, "d.yaml:3:") || !strings.Contains(line, "requests_per_unit") {
+		t.Errorf("the log line is %s", line)
 	}
 	expect("OVER_LIMIT: OVER_LIMIT 1/YEAR left 0")
 	write(t, file, string(good))
-	p.await(t, "rules can be used again")
+	p.await(t, "rule files valid again")
 	write(t, file, "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: 5}}\n")
-	p.await(t, "rules changed")
+	p.await(t, "rules reloaded")
 	expect("OK: OK 5/YEAR left 3")
 	write(t, file, "rules: [{name: a, limit: 1/s}]\n")
-	p.await(t, "no rule file has a domain")
+	p.await(t, "rule files define no Envoy domain")
 	expect("OK: OK")
 	write(t, file, "rules: [{name: a, limit: {rate: 1/s, refill: interval}}]\n")
-	if line := p.await(t, "counts start at zero"); !strings.Contains(line, `"rules":"a"`) && !strings.Contains(line, "rules=a") {
-		t.Errorf("the log says %s", line)
+	if line := p.await(t, "buckets reset"); !strings.Contains(line, `"rules":"a"`) && !strings.Contains(line, "rules=a") {
+		t.Errorf("the log line is %s", line)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/traffic/simulate"
 )
 
-// simulateFlags are what simulate is asked.
+// simulateFlags are the flags of the simulate command.
 type simulateFlags struct {
 	out   term.Output
 	rules ruleFlags
@@ -21,12 +21,14 @@ type simulateFlags struct {
 	user  string
 }
 
-const simulateLong = `Replay access logs through rules: the requests of the logs, at the times of the logs, through the limiter of a
-server. It reads the gateway's own log and the common and combined formats of nginx and Apache, also packed by
-gzip; - is standard input. Several logs are replayed together in the order of time.
+const simulateLong = `Replay access logs through rules: the requests of the logs, at the times in the logs, decided by the service's limiter on
+a virtual clock. Supported formats are the access log of the gateway and the common and combined formats of nginx and
+Apache, optionally compressed with gzip; - reads standard input. Several logs are merged in order of time.
 
-What a rule asks for and the log does not tell is listed: such a rule takes all requests for ones without it.
-It ends with 0, or 2 if rules or logs cannot be read.`
+Attributes that a rule uses and the log does not contain are listed. The simulation treats such requests as requests
+without the attribute.
+
+Exit codes: 0, or 2 if rules or logs cannot be read.`
 
 const simulateExample = `  sluice simulate --rules rules/ /var/log/nginx/access.log
   sluice simulate --rules rules/ access.log.1.gz access.log
@@ -35,18 +37,18 @@ const simulateExample = `  sluice simulate --rules rules/ /var/log/nginx/access.
 
 func simulateCommand() *cobra.Command {
 	var f simulateFlags
-	c := newCommand("simulate --rules RULES LOG...", "Say what the rules would have made of an access log",
+	c := newCommand("simulate --rules RULES LOG...", "Replay an access log through the rules",
 		simulateLong, simulateExample, f.run)
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return errors.New("say which log: sluice simulate --rules rules/ access.log, or - for standard input")
+			return errors.New("a log file is required: write sluice simulate --rules rules/ access.log, or - for standard input")
 		}
 		return nil
 	}
 	f.out.AddFlag(c)
 	f.rules.flags(c)
-	c.Flags().StringArrayVar(&f.paths, "rules", nil, "rule file or directory; may be repeated (default: here)")
-	c.Flags().StringVar(&f.user, "user", "", "what rules call the user of a line, such as header:X-User (attr:user and basic_user are so anyway)")
+	c.Flags().StringArrayVar(&f.paths, "rules", nil, "rule file or directory; may be repeated (default: current directory)")
+	c.Flags().StringVar(&f.user, "user", "", "attribute for the user name in log lines, such as header:X-User, besides attr:user and basic_user")
 	_ = c.RegisterFlagCompletionFunc("rules", term.CompleteRules)
 	term.CompleteFlag(c, "user")
 	return c
@@ -63,7 +65,7 @@ func (f *simulateFlags) run(c *cobra.Command, names []string) error {
 	}
 	defer closeAll()
 	progress := &simulateProgress{w: c.ErrOrStderr(), began: time.Now()}
-	report, err := simulate.Replay(c.Context(), simulate.Config{Set: loaded.Set, Logs: sources, User: f.user, Progress: progress.tell})
+	report, err := simulate.Replay(c.Context(), simulate.Config{Set: loaded.Set, Logs: sources, User: f.user, Progress: progress.report})
 	if errors.Is(err, simulate.ErrNoRequests) {
 		return unreadable(report)
 	}
@@ -76,34 +78,34 @@ func (f *simulateFlags) run(c *cobra.Command, names []string) error {
 	return report.WriteText(c.OutOrStdout())
 }
 
-// unreadable says why logs hold no request.
+// unreadable returns the error for logs that contain no requests.
 func unreadable(r *simulate.Report) error {
 	for i := range r.Logs {
 		if l := &r.Logs[i]; l.Bad > 0 {
-			return fmt.Errorf("%s: no line is one of an access log; line %d: %w", term.Printable(l.Name), l.Faults[0].Line, l.Faults[0].Err)
+			return fmt.Errorf("%s: no line has a supported access log format; line %d: %w", term.Printable(l.Name), l.Faults[0].Line, l.Faults[0].Err)
 		}
 	}
 	for i := range r.Logs {
 		if l := &r.Logs[i]; l.Skipped > 0 {
-			return fmt.Errorf("%s: no line is of a request that rules count: there are only CORS preflights, requests below /.sluice and deliveries", term.Printable(l.Name))
+			return fmt.Errorf("%s: no request is subject to rules: the log contains only CORS preflights, requests below /.sluice and deliveries of queued requests", term.Printable(l.Name))
 		}
 	}
-	return errors.New("the logs are empty")
+	return errors.New("the logs contain no lines")
 }
 
-// simulateProgress tells now and then how far a long replay is.
+// simulateProgress periodically prints the progress of a long replay.
 type simulateProgress struct {
 	w     io.Writer
 	began time.Time
-	told  time.Duration
+	last  time.Duration // since began, of the last line printed
 }
 
-func (p *simulateProgress) tell(requests int64) {
-	if d := time.Since(p.began); d-p.told >= progressInterval {
-		p.told = d
-		fmt.Fprintf(p.w, "sluice simulate: %d requests, %.0f a second\n", requests, float64(requests)/d.Seconds())
+func (p *simulateProgress) report(requests int64) {
+	if d := time.Since(p.began); d-p.last >= progressInterval {
+		p.last = d
+		fmt.Fprintf(p.w, "sluice simulate: %d requests, %.0f/s\n", requests, float64(requests)/d.Seconds())
 	}
 }
 
-// progressInterval is how often progress is told where it is no bar.
+// progressInterval is the time between two progress lines.
 const progressInterval = 5 * time.Second

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A dash is standard input, beside files.
+// A dash is standard input, together with files.
 func TestSimulateStandardInput(t *testing.T) {
 	line := `192.0.2.1 - - [02/Jan/2026:15:04:05 +0000] "GET / HTTP/1.1" 200 5` + "\n"
 	c := simulateCommand()
@@ -24,18 +24,18 @@ func TestSimulateStandardInput(t *testing.T) {
 	}
 }
 
-// Progress of a long replay is told every few seconds, and not of a short one.
+// A long replay prints its progress every few seconds, a short one does not.
 func TestSimulateProgress(t *testing.T) {
 	var out bytes.Buffer
 	p := &simulateProgress{w: &out, began: time.Now()}
-	p.tell(1)
+	p.report(1)
 	if out.Len() > 0 {
-		t.Errorf("it tells %q at once", &out)
+		t.Errorf("progress %q was printed at once", &out)
 	}
 	p.began = p.began.Add(-progressInterval)
-	p.tell(1_000_000)
-	p.tell(1_000_001)
+	p.report(1_000_000)
+	p.report(1_000_001)
 	if strings.Count(out.String(), "\n") != 1 || !strings.HasPrefix(out.String(), "sluice simulate: 1000000 requests, ") {
-		t.Errorf("it tells %q", &out)
+		t.Errorf("progress is %q", &out)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// takeUntil makes requests until the log has a line, and returns it.
+// takeUntil sends requests until the log has a line with the text, and returns it.
 func (p *process) takeUntil(t *testing.T, text string) string {
 	t.Helper()
 	for late := time.Now().Add(hangs); time.Now().Before(late); {
@@ -24,23 +24,23 @@ func (p *process) takeUntil(t *testing.T, text string) string {
 			}
 		}
 	}
-	t.Fatalf("the log does not have %s", text)
+	t.Fatalf("no %s in the log", text)
 	return ""
 }
 
-// Status names the server whose circuit breaker is open, since when and why, and keeps the history when it has closed.
+// The status shows the server with an open circuit breaker, since when and the error, and keeps the history after it has closed.
 func TestStatusOfBreaker(t *testing.T) {
 	redis := redistest.Start(t)
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, rules, "rules: [{name: a, match: {path: /a}, limit: 5/h}]\n")
 	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: %q}", rules, redis.URL()))
 	p.asked(t)
-	ask{"status", term.ExitFine, "fine: "}.run(t)
+	ask{"status", term.ExitFine, "healthy: "}.run(t)
 	redis.Kill()
-	if line := p.takeUntil(t, "store breaker opened"); !strings.Contains(line, "shard=0 server="+redis.Addr+" error=") {
-		t.Errorf("the log says %s", line)
+	if line := p.takeUntil(t, "store breaker opened"); !strings.Contains(line, "shard=0 address="+redis.Addr+" error=") {
+		t.Errorf("the log line is %s", line)
 	}
-	if err := redis.Restart(); err != nil { // the store can be asked, and its breaker is open until it is probed
+	if err := redis.Restart(); err != nil { // the store is available, but its breaker is open until a probe succeeds
 		t.Fatal(err)
 	}
 	code, out, _ := sluiceRun(t, "status")

@@ -11,12 +11,12 @@ import (
 	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
-// rejectWrongUse makes wrong use of every command an error that says what to write. The library prints help for unknown
-// commands of a group, as if nothing were wrong, and names no flag for a misspelt one.
+// rejectWrongUse makes every command return an error with advice for wrong usage. Without it, cobra prints help and succeeds for
+// unknown subcommands, and suggests no flag for a misspelt one.
 func rejectWrongUse(root *cobra.Command) {
 	root.SetFlagErrorFunc(wrongFlag)
 	root.Args = noSuchCommand
-	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() } // the library validates no arguments without
+	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() } // cobra validates arguments only of commands with RunE
 	root.DisableFlagsInUseLine = true
 	for _, group := range root.Commands() {
 		switch {
@@ -41,7 +41,7 @@ func rejectWrongUse(root *cobra.Command) {
 	}
 }
 
-// noSuchCommand returns an error that names the commands of a group if there is an argument: it is none of them.
+// noSuchCommand returns an error that lists the subcommands if there is an argument, because cobra calls it only for unknown ones.
 func noSuchCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -63,7 +63,7 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %q: %s", args[0], c.CommandPath(), all)
 }
 
-// wrongFlag returns an error that names the flag that was probably meant, or where all are listed.
+// wrongFlag adds the most similar flag, or a reference to the help, to the error for an invalid flag.
 func wrongFlag(c *cobra.Command, err error) error {
 	list := c.CommandPath() + " --help lists its flags"
 	var unknown *pflag.NotExistError

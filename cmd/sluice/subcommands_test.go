@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// A subcommand that does not exist is wrong use, of every command that has subcommands and of help. A script that misspells
-// one must not take help for success.
+// An unknown subcommand is wrong usage, of every command with subcommands and of help. Otherwise a script with a misspelt subcommand
+// would succeed and print help.
 func TestUnknownSubcommand(t *testing.T) {
 	var walk func(c *cobra.Command, path []string)
 	walk = func(c *cobra.Command, path []string) {
@@ -33,7 +33,7 @@ func TestUnknownSubcommand(t *testing.T) {
 
 	for line, want := range map[string]string{
 		"apikey nwe":      `did you mean "new"? Its commands are hash, list, new, revoke`,
-		"queue lsit":      `did you mean "list"? Its commands are cancel, dead, list, replay, status`,
+		"queue lsit":      `did you mean "list"? Its commands are cancel, dead, list, requeue, status`,
 		"completion bsh":  `did you mean "bash"?`,
 		"apikey nosuch x": `unknown command "nosuch" for "sluice apikey": its commands are hash, list, new, revoke`,
 		"help queue lsit": `did you mean "list"?`,

@@ -23,13 +23,13 @@ client_ip: {trusted_proxies: [10.0.0.0/8]}
 deny: [{ip: 203.0.113.0/24}]
 allow: [{path: /ok}]
 rules:
-  - {name: needs, match: {path: /needs}, per: header:X-User, missing: deny, limit: 100/h}
-  - {name: priced, match: {path: /priced}, per: header:X-User, missing: deny, cost: {header: X-Cost}, limit: 100/h}
+  - {name: needs, match: {path: /needs}, per: header:X-User, on_missing: reject, limit: 100/h}
+  - {name: priced, match: {path: /priced}, per: header:X-User, on_missing: reject, cost: {header: X-Cost}, limit: 100/h}
   - {name: reads, match: {path: "/{any}", header: {X-Twice: b}}, limit: 100/h}
   - {name: v6, match: {path: /v6}, per: ip, limit: 100/h, overrides: {"2001:db8::1": deny}}
 `
 
-// The middleware, /v1/check, sluice explain and sluice test give a request the same outcome.
+// The middleware, /v1/check, sluice explain and sluice test agree on the outcome of a request.
 func TestSurfacesAgree(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "rules.yaml")
@@ -55,20 +55,20 @@ func TestSurfacesAgree(t *testing.T) {
 		status   int
 		expect   string // of sluice test
 	}{
-		{"/needs", "192.0.2.1", nil, 403, "refuse"},
-		{"/needs", "192.0.2.1", []string{"X-User", ""}, 403, "refuse"},
+		{"/needs", "192.0.2.1", nil, 403, "reject"},
+		{"/needs", "192.0.2.1", []string{"X-User", ""}, 403, "reject"},
 		{"/needs", "192.0.2.1", []string{"X-User", "ada"}, 200, "allow"},
-		{"/needs", "192.0.2.1", []string{"X-Twice", "b", "X-Twice", "c"}, 400, "refuse"},
-		{"/needs", "203.0.113.1", []string{"X-Twice", "b", "X-Twice", "c"}, 403, "refuse"},
-		{"/priced", "192.0.2.1", []string{"X-Cost", "2"}, 403, "refuse"},
-		{"/priced", "192.0.2.1", []string{"X-Cost", "abc"}, 400, "refuse"},
-		{"/ok", "203.0.113.1", nil, 403, "refuse"},
+		{"/needs", "192.0.2.1", []string{"X-Twice", "b", "X-Twice", "c"}, 400, "reject"},
+		{"/needs", "203.0.113.1", []string{"X-Twice", "b", "X-Twice", "c"}, 403, "reject"},
+		{"/priced", "192.0.2.1", []string{"X-Cost", "2"}, 403, "reject"},
+		{"/priced", "192.0.2.1", []string{"X-Cost", "abc"}, 400, "reject"},
+		{"/ok", "203.0.113.1", nil, 403, "reject"},
 		{"/ok", "192.0.2.1", []string{"X-Twice", "b", "X-Twice", "c"}, 200, "unlimited"},
-		{"/v6", "2001:db8::1", nil, 403, "refuse"},
-		{"/v6", "2001:db8::2", nil, 403, "refuse"},
+		{"/v6", "2001:db8::1", nil, 403, "reject"},
+		{"/v6", "2001:db8::2", nil, 403, "reject"},
 		{"/v6", "2001:db8:0:1::1", nil, 200, "allow"},
-		{"/v6", "10.0.0.1", []string{"X-Forwarded-For", "2001:db8::2"}, 403, "refuse"},
-		{"/v6", "10.0.0.1", []string{"X-Forwarded-For", "203.0.113.7"}, 403, "refuse"},
+		{"/v6", "10.0.0.1", []string{"X-Forwarded-For", "2001:db8::2"}, 403, "reject"},
+		{"/v6", "10.0.0.1", []string{"X-Forwarded-For", "203.0.113.7"}, 403, "reject"},
 		{"/v6", "10.0.0.1", []string{"X-Forwarded-For", "203.0.113.7, 192.0.2.1"}, 200, "allow"},
 		{"/v6", "192.0.2.1", []string{"X-Forwarded-For", "203.0.113.7"}, 200, "allow"},
 	} {
@@ -98,15 +98,15 @@ func TestSurfacesAgree(t *testing.T) {
 			t.Errorf("%d: /v1/check sends %d %s, want %d", i, resp.StatusCode, text, tt.status)
 		}
 		_, out, stderr := sluiceRun(t, args...)
-		var explained struct{ Verdict string }
+		var explained struct{ Outcome string }
 		if err := json.Unmarshal([]byte(out), &explained); err != nil {
 			t.Fatal(err, stderr)
 		}
-		if want := map[string]string{"refuse": "refused", "allow": "allowed", "unlimited": "exempt"}[tt.expect]; explained.Verdict != want {
-			t.Errorf("%d: explained as %s, want %s", i, explained.Verdict, want)
+		if want := map[string]string{"reject": "rejected", "allow": "allowed", "unlimited": "exempt"}[tt.expect]; explained.Outcome != want {
+			t.Errorf("%d: explained as %s, want %s", i, explained.Outcome, want)
 		}
 		sent, _ := json.Marshal(headers)
-		tests += fmt.Sprintf("  - {name: n%d, requests: [{send: GET %s, ip: %q, headers: %s, expect: %s}]}\n", i, tt.path, tt.ip, sent, tt.expect)
+		tests += fmt.Sprintf("  - {name: n%d, requests: [{request: GET %s, ip: %q, headers: %s, expect: %s}]}\n", i, tt.path, tt.ip, sent, tt.expect)
 	}
 	write(t, filepath.Join(dir, "rules_test.yaml"), tests)
 	if code, out, stderr := sluiceRun(t, "test", dir); code != 0 {

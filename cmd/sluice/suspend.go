@@ -16,17 +16,17 @@ import (
 	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
-// suspendCommand and resumeCommand are the kill switch.
 func suspendCommand() *cobra.Command {
-	return switchCommand("suspend", "Stop limiting by rules",
-		"Have rules allow everything, in this instance and until it restarts, and count nothing: the switch for a rule that\n"+
-			"does harm, while the rule file is being mended. Other instances go on as before. The service's log says who did it.",
+	return switchCommand("suspend", "Stop enforcing rules",
+		"Suspend rules: they allow all requests and charge nothing, in this instance only and until it restarts. Use this for\n"+
+			"a harmful rule while its rule file is being fixed. Other instances still enforce it. The service logs the operation and\n"+
+			"its operator.",
 		"  sluice suspend posts-per-user\n  sluice resume posts-per-user")
 }
 
 func resumeCommand() *cobra.Command {
-	return switchCommand("resume", "Limit by suspended rules again",
-		"Undo sluice suspend.", "  sluice resume posts-per-user")
+	return switchCommand("resume", "Enforce suspended rules again",
+		"Enforce rules again that sluice suspend has suspended.", "  sluice resume posts-per-user")
 }
 
 func switchCommand(verb, short, long, example string) *cobra.Command {
@@ -37,7 +37,7 @@ func switchCommand(verb, short, long, example string) *cobra.Command {
 	})
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return fmt.Errorf("say which rules: sluice %s posts-per-user", verb)
+			return fmt.Errorf("a rule is required: write sluice %s posts-per-user", verb)
 		}
 		return nil
 	}
@@ -53,14 +53,14 @@ func switchCommand(verb, short, long, example string) *cobra.Command {
 
 func writeSuspended(n *adminmsg.Suspended, w io.Writer, s term.Style) error {
 	if len(n.Suspended) == 0 {
-		_, err := fmt.Fprintln(w, "no rule is suspended")
+		_, err := fmt.Fprintln(w, "no rules are suspended")
 		return err
 	}
 	_, err := fmt.Fprintf(w, "suspended in this instance until it restarts: %s\n", s.Yellow(term.Printable(strings.Join(n.Suspended, ", "))))
 	return err
 }
 
-// nearest adds the rule of the most similar name to an error that says that there is none of the given name.
+// nearest adds the most similar rule name to the error for an unknown rule.
 func (f *remoteFlags) nearest(c *cobra.Command, err error, written []string) error {
 	var p *adminclient.ProblemError
 	if !errors.As(err, &p) || p.Status != http.StatusNotFound || strings.Contains(p.Detail, "did you mean") {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// takeFlags are what take is asked.
+// takeFlags are the flags of the take command.
 type takeFlags struct {
 	live    remoteFlags
 	request requestFlags
@@ -22,13 +22,13 @@ type takeFlags struct {
 	times   int
 }
 
-// maxTakes is how often take asks: what is more is a load test.
+// maxTakes is the maximum number of requests. For more there is sluice bench.
 const maxTakes = 10_000
 
-const takeLong = `Ask a running service whether a request may pass, as a caller does (POST /v1/check), and show the answer.
-It is counted. To look without counting: sluice peek.
+const takeLong = `Check a request with the check API of a running service (POST /v1/check), and show the response. The request is charged
+to its limits; sluice peek shows limits without charging them.
 
-It ends with 0 if all was allowed, 1 if something was denied.`
+Exit codes: 0 if all requests are allowed, 1 if one is denied.`
 
 const takeExample = `  sluice take 'POST /posts' -H 'X-User: ada'
   sluice take -n 10 'POST /posts' -H 'X-User: ada'
@@ -36,12 +36,12 @@ const takeExample = `  sluice take 'POST /posts' -H 'X-User: ada'
 
 func takeCommand() *cobra.Command {
 	var f takeFlags
-	c := newCommand("take [METHOD] PATH | --domain DOMAIN KEY=VALUE...", "Ask whether a request may pass, and have it counted",
+	c := newCommand("take [METHOD] PATH | --domain DOMAIN KEY=VALUE...", "Check a request, and charge it to its limits",
 		takeLong, takeExample, f.run)
 	c.ValidArgsFunction = cobra.NoFileCompletions
-	c.Flags().IntVarP(&f.times, "times", "n", 1, "how often to ask, one after the other")
-	c.Flags().Int64Var(&f.cost, "cost", 0, "what the request costs, instead of what the rules say (hits, with --domain)")
-	c.Flags().StringVar(&f.domain, "domain", "", "the arguments are descriptors of this Envoy domain, with a + between them")
+	c.Flags().IntVarP(&f.times, "times", "n", 1, "number of requests, sent one after the other")
+	c.Flags().Int64Var(&f.cost, "cost", 0, "cost of the request instead of the rules' cost (with --domain: hits)")
+	c.Flags().StringVar(&f.domain, "domain", "", "Envoy domain; the arguments are descriptor entries, with a + between descriptors")
 	f.request.flags(c)
 	f.live.serviceFlags(c)
 	for _, name := range []string{"times", "cost", "domain"} {
@@ -62,36 +62,36 @@ func (f *takeFlags) run(c *cobra.Command, args []string) error {
 	began := time.Now()
 	var t admincli.TakeResult
 	for range f.times {
-		answer, err := client.Check(c.Context(), check)
+		result, err := client.Check(c.Context(), check)
 		if err != nil {
 			return f.live.advise(c.Context(), err)
 		}
-		t.Add(answer)
+		t.Add(result)
 	}
 	t.Seconds = time.Since(began).Seconds()
 	return writeResult(c, &f.live.out, &t, t.Write, t.Denied > 0)
 }
 
-// check is what is asked.
+// check returns the body of the check API's request.
 func (f *takeFlags) check(args []string) (*adminclient.Check, error) {
 	switch {
 	case f.times < 1 || f.times > maxTakes:
-		return nil, fmt.Errorf("-n %d: write 1 to %d; for more: sluice bench", f.times, maxTakes)
+		return nil, fmt.Errorf("-n %d: write a number from 1 to %d; for load tests there is sluice bench", f.times, maxTakes)
 	case f.cost < 0 || f.cost > sluice.MaxCost:
-		return nil, fmt.Errorf("--cost %d: write a number of at least 1", f.cost)
+		return nil, fmt.Errorf("--cost %d: write a number from 1 to %d", f.cost, sluice.MaxCost)
 	case len(args) == 0:
-		return nil, fmt.Errorf("say which request: sluice take 'POST /posts', or --domain auth auth_type=login")
+		return nil, fmt.Errorf("a request is required: write sluice take 'POST /posts', or sluice take --domain auth auth_type=login")
 	}
 	check := &adminclient.Check{Domain: f.domain, Cost: f.cost}
 	if f.domain == "" {
 		var err error
 		if check.Attributes, err = f.request.CheckAttributes(strings.Join(args, " ")); err != nil {
-			return nil, fmt.Errorf("%w\nto look at what somebody has left of a rule: sluice peek", err)
+			return nil, fmt.Errorf("%w\nto show the remaining quota of a key: sluice peek", err)
 		}
 		return check, nil
 	}
 	if f.request.Given() {
-		return nil, fmt.Errorf("-H, --cookie, --claim, --attr and --ip describe an HTTP request: with --domain write KEY=VALUE")
+		return nil, fmt.Errorf("-H, --cookie, --claim, --attr and --ip describe an HTTP request: with --domain write KEY=VALUE arguments instead")
 	}
 	var err error
 	check.Descriptors, err = admincli.DescriptorsOf(f.domain, args)

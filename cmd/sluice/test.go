@@ -11,12 +11,12 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-const testLong = `Run the tests in files named *_test.yaml: requests at times, and what must become of each. They go through
-the same code as in a server, on a clock of their own, so that a week's quota is tested in no time.
-Without arguments the tests of the current directory are run.
+const testLong = `Run the tests in files named *_test.yaml: lists of requests with their times and expected outcomes. The requests pass
+through the same code as in the service, on a virtual clock, so that a test of a weekly quota takes milliseconds.
+Without arguments, the tests of the current directory are run.
 
 ` + ruletest.Format + `
-It ends with 0 if all tests pass, 1 if one fails, 2 if there is none or a file cannot be read.`
+Exit codes: 0 if all tests pass, 1 if a test fails, 2 if there are no tests or a file cannot be read.`
 
 const testExample = `  sluice test
   sluice test -v --run 'each user' rules/
@@ -29,7 +29,7 @@ func testCommand() *cobra.Command {
 		verbose bool
 		pattern string
 	)
-	c := newCommand("test [FILE|DIRECTORY]...", "Run the tests that stand beside the rules",
+	c := newCommand("test [FILE|DIRECTORY]...", "Run the tests of rule files",
 		testLong, testExample, func(c *cobra.Command, paths []string) error {
 			wanted, err := regexp.Compile(pattern)
 			if err != nil {
@@ -49,7 +49,7 @@ func testCommand() *cobra.Command {
 	c.ValidArgsFunction = term.CompleteRules
 	out.AddFlag(c)
 	flags.flags(c)
-	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "list tests that pass too")
-	c.Flags().StringVar(&pattern, "run", "", "run only the tests whose names match this regular expression")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "list passed tests too")
+	c.Flags().StringVar(&pattern, "run", "", "regular expression; run only tests with a matching name")
 	return c
 }

@@ -11,52 +11,52 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// topFlags are what top is asked.
+// topFlags are the flags of the top command.
 type topFlags struct {
 	live     remoteFlags
-	most     int
+	limit    int
 	near     bool
 	watch    bool
 	interval time.Duration
 }
 
-// maxTopKeys is how many keys top shows: the service does not keep more.
+// maxTopKeys is the maximum number of keys that the service tracks.
 const maxTopKeys = 1000
 
-const topLong = `Show whom a running service has denied most of late, or with --near who is closest to being denied. Counts
-fade, so that the last few minutes matter. A ± says that a count may be too high by that much, because the
-service keeps only a bounded number of keys.`
+const topLong = `Show the keys denied most often in the last minutes, or with --near-limit the keys closest to their limit. Counts decay,
+so that the last few minutes dominate. The column ± is the maximum error of a count: the service tracks a bounded number
+of keys, so that a count may be too high by that number.`
 
 const topExample = `  sluice top
-  sluice top --near -n 5
+  sluice top --near-limit -n 5
   sluice top --watch`
 
 func topCommand() *cobra.Command {
 	var f topFlags
-	c := withoutArguments("top", "Show who is limited most", topLong, topExample, f.run)
+	c := withoutArguments("top", "Show the keys that are denied most often", topLong, topExample, f.run)
 	c.ValidArgsFunction = cobra.NoFileCompletions
-	c.Flags().IntVarP(&f.most, "number", "n", 20, "how many to show")
-	c.Flags().BoolVar(&f.near, "near", false, "show who has less than a fifth left, instead of who was denied")
-	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "show it again and again")
-	term.AddDuration(c, &f.interval, "interval", "", 2*time.Second, "how often, with --watch")
+	c.Flags().IntVarP(&f.limit, "limit", "n", 20, "maximum number of keys to show")
+	c.Flags().BoolVar(&f.near, "near-limit", false, "show keys with less than 20 % of their limit left instead of denied keys")
+	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "refresh until ctrl-C")
+	term.AddDuration(c, &f.interval, "interval", "", 2*time.Second, "time between refreshes with --watch")
 	f.live.adminFlags(c)
-	term.CompleteFlag(c, "number")
+	term.CompleteFlag(c, "limit")
 	term.CompleteFlag(c, "interval", "1s", "2s", "10s")
 	return c
 }
 
 func (f *topFlags) run(c *cobra.Command) error {
-	if f.most < 1 || f.most > maxTopKeys {
-		return fmt.Errorf("-n %d: write 1 to %d", f.most, maxTopKeys)
+	if f.limit < 1 || f.limit > maxTopKeys {
+		return fmt.Errorf("-n %d: write a number from 1 to %d", f.limit, maxTopKeys)
 	}
 	if f.interval < minInterval {
-		return fmt.Errorf("--interval %s: write at least %s", f.interval, minInterval)
+		return fmt.Errorf("--interval %s: write a duration of at least %s", f.interval, minInterval)
 	}
 	by := "denied"
 	if f.near {
-		by = "near"
+		by = "near_limit"
 	}
-	path := fmt.Sprintf("/v1/top?by=%s&n=%d", by, f.most)
+	path := fmt.Sprintf("/v1/top?by=%s&limit=%d", by, f.limit)
 	show := func() error {
 		return call(c, &f.live, http.MethodGet, path, nil, admincli.TopScreen(f.near, f.watch))
 	}

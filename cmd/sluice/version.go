@@ -15,7 +15,7 @@ const versionExample = `  sluice version
 
 func versionCommand() *cobra.Command {
 	var out term.Output
-	c := withoutArguments("version", "Print the version of this program", "", versionExample, func(c *cobra.Command) error {
+	c := withoutArguments("version", "Print the version of the program", "Print the version of the program, the Go version it was built with, and the platform.", versionExample, func(c *cobra.Command) error {
 		v := struct {
 			Version string `json:"version"`
 			Go      string `json:"go"`
@@ -32,7 +32,7 @@ func versionCommand() *cobra.Command {
 	return c
 }
 
-// version is that of the module, which go install records; a build from a checkout has none.
+// version returns the module version that go install records, or "(devel)" for a build from a checkout.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

@@ -15,16 +15,16 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// watchFlags are what watch is asked.
+// watchFlags are the flags of the watch command.
 type watchFlags struct {
 	live     remoteFlags
 	interval time.Duration
-	times    int
+	count    int // intervals to show; 0 means no limit
 }
 
-const watchLong = `Show how much a running service allows and denies, by rule, as it happens, until ctrl-C. On a terminal it is a
-table with the last half minute drawn beside each rule; else a line for each rule that was asked about; with
--o json an object on a line of its own for each interval.`
+const watchLong = `Show the rates of allowed and denied requests of a running service per rule, live, until ctrl-C. The output on a terminal
+is a table with a plot of the last 30 intervals of each rule; otherwise a line per interval for each rule with requests;
+with -o json one JSON object per line and interval.`
 
 const watchExample = `  sluice watch
   sluice watch posts-per-user --interval 5s
@@ -32,24 +32,24 @@ const watchExample = `  sluice watch
 
 func watchCommand() *cobra.Command {
 	var f watchFlags
-	c := newCommand("watch [RULE]...", "Show what is decided, as it happens", watchLong, watchExample, f.run)
+	c := newCommand("watch [RULE]...", "Show allowed and denied requests per rule, live", watchLong, watchExample, f.run)
 	c.ValidArgsFunction = func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return ruleNames(f.live.completeRules(c)), cobra.ShellCompDirectiveNoFileComp
 	}
-	term.AddDuration(c, &f.interval, "interval", "", time.Second, "how often")
-	c.Flags().IntVarP(&f.times, "number", "n", 0, "end after so many intervals (default: never)")
+	term.AddDuration(c, &f.interval, "interval", "", time.Second, "time between two updates")
+	c.Flags().IntVarP(&f.count, "intervals", "n", 0, "stop after this number of intervals (default: no limit)")
 	f.live.adminFlags(c)
 	term.CompleteFlag(c, "interval", "1s", "5s", "1m")
-	term.CompleteFlag(c, "number")
+	term.CompleteFlag(c, "intervals")
 	return c
 }
 
 func (f *watchFlags) run(c *cobra.Command, only []string) error {
 	switch {
 	case f.interval < minInterval:
-		return fmt.Errorf("--interval %s: write at least %s", f.interval, minInterval)
-	case f.times < 0:
-		return fmt.Errorf("-n %d: write how many intervals", f.times)
+		return fmt.Errorf("--interval %s: write a duration of at least %s", f.interval, minInterval)
+	case f.count < 0:
+		return fmt.Errorf("-n %d: write the number of intervals to show, at least 1", f.count)
 	}
 	client, err := f.live.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
@@ -66,7 +66,7 @@ func (f *watchFlags) run(c *cobra.Command, only []string) error {
 		}
 		var e adminmsg.Event
 		if err := json.Unmarshal(raw, &e); err != nil {
-			return fmt.Errorf("the service tells %s: %w", term.Printable(string(raw[:min(len(raw), 80)])), err)
+			return fmt.Errorf("unexpected event from the service: %s: %w", term.Printable(string(raw[:min(len(raw), 80)])), err)
 		}
 		if !w.Next(&e) {
 			continue
@@ -74,14 +74,14 @@ func (f *watchFlags) run(c *cobra.Command, only []string) error {
 		if err := f.show(c.OutOrStdout(), w, &e, raw); err != nil {
 			return err
 		}
-		if n++; n == f.times {
+		if n++; n == f.count {
 			break
 		}
 	}
 	return nil
 }
 
-// checkRules returns an error if the service has no rule of a given name: nothing would ever be shown of it.
+// checkRules returns an error if the service has no rule of a given name, because the command would then show nothing forever.
 func (f *watchFlags) checkRules(c *cobra.Command, only []string) error {
 	if len(only) == 0 {
 		return nil
@@ -104,7 +104,7 @@ func (f *watchFlags) show(out io.Writer, w *admincli.View, e *adminmsg.Event, ra
 	return w.WriteLines(e, out)
 }
 
-// endOfWatch drops the error that ctrl-C causes.
+// endOfWatch returns nil instead of the error that ctrl-C causes.
 func endOfWatch(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -112,5 +112,5 @@ func endOfWatch(ctx context.Context, err error) error {
 	return err
 }
 
-// minInterval is how often a service is asked at the most.
+// minInterval is the minimum time between two updates.
 const minInterval = 100 * time.Millisecond

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// eachCommand calls do with every command of the tree and the words that name it.
+// eachCommand calls do with every command of the tree and its name as words.
 func eachCommand(do func(c *cobra.Command, words []string)) {
 	var walk func(c *cobra.Command, words []string)
 	walk = func(c *cobra.Command, words []string) {
@@ -25,7 +25,7 @@ func eachCommand(do func(c *cobra.Command, words []string)) {
 	walk(rootCommand(io.Discard, io.Discard), nil)
 }
 
-// Wrong use of any command ends with 2, prints nothing on standard output, and one message that says what to write.
+// Wrong usage of any command exits with 2, and prints one error that says what to write, and nothing on standard output.
 func TestWrongUse(t *testing.T) {
 	teaches := regexp.MustCompile(`did you mean|--help|write |say |its commands are`)
 	wrong := func(c *cobra.Command, words []string, more ...string) {
@@ -33,7 +33,7 @@ func TestWrongUse(t *testing.T) {
 		args := append(words[:len(words):len(words)], more...)
 		code, out, err := sluiceRun(t, args...)
 		if code != term.ExitWrong || out != "" || !strings.HasPrefix(err, "sluice: ") || !teaches.MatchString(err) {
-			t.Errorf("sluice %s: exit %d, prints %q and says %s", strings.Join(args, " "), code, out, err)
+			t.Errorf("sluice %s: exit %d, standard output %q, error %s", strings.Join(args, " "), code, out, err)
 		}
 	}
 	eachCommand(func(c *cobra.Command, words []string) {
@@ -42,7 +42,7 @@ func TestWrongUse(t *testing.T) {
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			misspelt := "--" + f.Name[:1] + "x" + f.Name[1:]
 			if _, _, err := sluiceRun(t, append(words[:len(words):len(words)], misspelt)...); len(f.Name) > 4 && !strings.Contains(err, "did you mean --"+f.Name+"?") {
-				t.Errorf("sluice %s %s says %s", strings.Join(words, " "), misspelt, err)
+				t.Errorf("sluice %s %s: error %s", strings.Join(words, " "), misspelt, err)
 			}
 		})
 		if c.HasSubCommands() {
@@ -59,15 +59,15 @@ func TestWrongUse(t *testing.T) {
 		"status --rulse":  "unknown flag --rulse: did you mean --rules?",
 		"status --nosuch": "unknown flag --nosuch: sluice status --help lists its flags",
 		"status -9":       "unknown flag -9",
-		"queue list -n x": "-n, --number",
+		"queue list -n x": "-n, --limit",
 	} {
 		if _, _, err := sluiceRun(t, strings.Fields(line)...); !strings.Contains(err, want) {
-			t.Errorf("sluice %s says %s, want %s", line, err, want)
+			t.Errorf("sluice %s: error %s, want %s", line, err, want)
 		}
 	}
 }
 
-// Durations are written as in rule files wherever a command takes one: days and weeks too.
+// All flags for durations accept the format of rule files, including days and weeks.
 func TestDurationsInDays(t *testing.T) {
 	n := 0
 	eachCommand(func(c *cobra.Command, words []string) {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kinds are the kinds of objects that the manifests may hold.
+// kinds maps the kinds of objects that the manifests may contain to their types.
 var kinds = map[string]func() any{
 	"apps/v1 Deployment":                     func() any { return new(apps.Deployment) },
 	"autoscaling/v2 HorizontalPodAutoscaler": func() any { return new(autoscaling.HorizontalPodAutoscaler) },
@@ -24,7 +24,7 @@ var kinds = map[string]func() any{
 	"policy/v1 PodDisruptionBudget":          func() any { return new(policy.PodDisruptionBudget) },
 }
 
-// The manifests are what Kubernetes takes: no field is unknown, twice or of the wrong type, and none names a namespace.
+// The manifests are valid for Kubernetes: no field is unknown, duplicate or of the wrong type, and none sets a namespace.
 func TestKubernetes(t *testing.T) {
 	files, err := filepath.Glob("../kubernetes/*.yaml")
 	if err != nil {
@@ -48,23 +48,23 @@ func TestKubernetes(t *testing.T) {
 		}
 		build := kinds[head.APIVersion+" "+head.Kind]
 		if build == nil {
-			t.Errorf("%s: what is a %s %s?", file, head.APIVersion, head.Kind)
+			t.Errorf("%s: unknown kind %s %s", file, head.APIVersion, head.Kind)
 			continue
 		}
 		if err := yaml.UnmarshalStrict(b, build()); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 		if head.Metadata.Namespace != "" {
-			t.Errorf("%s: names the namespace %s", file, head.Metadata.Namespace)
+			t.Errorf("%s: sets the namespace %s", file, head.Metadata.Namespace)
 		}
 		seen++
 	}
 	if seen < len(kinds) {
-		t.Errorf("only %d manifests were found", seen)
+		t.Errorf("found only %d manifests", seen)
 	}
 }
 
-// The compose file is what Docker Compose takes.
+// The compose file is valid for Docker Compose.
 func TestCompose(t *testing.T) {
 	project, err := loader.LoadWithContext(t.Context(), types.ConfigDetails{
 		WorkingDir: "../compose", ConfigFiles: types.ToConfigFiles([]string{"../compose/compose.yaml"}), Environment: types.Mapping{},
@@ -75,12 +75,12 @@ func TestCompose(t *testing.T) {
 	if names := project.ServiceNames(); len(names) != 3 {
 		t.Errorf("the services are %v", names)
 	}
-	// What Compose makes of "$$" is what the shell is to see.
+	// Compose replaces "$$" by the "$" that the shell expands.
 	redis, err := project.GetService("redis")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, want := redis.Command[2][:74], `exec redis-server --requirepass "$(cat /run/secrets/redis-password)" --max`; got != want {
-		t.Errorf("Redis is run by %s, want %s…", got, want)
+		t.Errorf("the command of Redis is %s, want %s…", got, want)
 	}
 }

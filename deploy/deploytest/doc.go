@@ -1,3 +1,3 @@
-// Package deploytest reads the files for installing Sluice as those do for whom they are: the types of Kubernetes' API and
-// the loader of Docker Compose. It is a module of its own, so that nobody inherits their dependencies.
+// Package deploytest checks the deployment files with the API types of Kubernetes and the loader of Docker Compose. It is a
+// separate module, so that no other module inherits their dependencies.
 package deploytest

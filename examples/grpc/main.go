@@ -1,4 +1,4 @@
-// Command grpc is a gRPC server that limits its callers, and a caller that finds out.
+// Command grpc is a rate limited gRPC server, and a client that exceeds the limit.
 package main
 
 import (
@@ -57,7 +57,7 @@ func run(ctx context.Context) error {
 	return <-served
 }
 
-// ask makes one call and prints what the server says of the limit.
+// ask makes one call and prints the remaining quota or the details of the denial.
 func ask(ctx context.Context, client healthpb.HealthClient) {
 	var header, trailer metadata.MD
 	_, err := client.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))

@@ -1,11 +1,10 @@
--- Asks Sluice about requests: see haproxy.cfg.
+-- Forward authentication with Sluice: see haproxy.cfg.
 
--- An address and not a name, or HAProxy needs resolvers.
+-- An IP address, because HAProxy needs resolvers for a name.
 local url = "http://127.0.0.1:8080/v1/auth"
-local timeout = 2000 -- ms; more than auth.max_wait
+local timeout = 2000 -- ms; more than forward_auth.max_delay
 
--- What is between HAProxy and the client and no part of the request, and what HAProxy says itself, whatever the client
--- has sent.
+-- Hop-by-hop headers, and headers that HAProxy sets itself and a client must not set.
 local dropped = {}
 for _, name in ipairs({
     "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "http2-settings",
@@ -14,7 +13,7 @@ for _, name in ipairs({
     dropped[name] = true
 end
 
--- lines are the values of a header, which HAProxy counts from 0.
+-- lines returns the values of a header as a list. HAProxy's values start at index 0.
 local function lines(values)
     local all = {}
     for i = 0, #values do
@@ -23,8 +22,8 @@ local function lines(values)
     return all
 end
 
--- question is the headers of the request, and what else there is to say about it.
-local function question(txn)
+-- check_headers returns the headers of the subrequest: those of the request, and its method, URI, host and peer.
+local function check_headers(txn)
     local headers = {}
     for name, values in pairs(txn.http:req_get_headers()) do
         if not dropped[name] then headers[name] = lines(values) end
@@ -38,10 +37,10 @@ local function question(txn)
     return headers
 end
 
--- for_client picks the headers of an answer that the client should see.
-local function for_client(answer)
+-- for_client returns the headers of Sluice's response that are sent to the client.
+local function for_client(response)
     local headers = {}
-    for name, values in pairs(answer.headers) do
+    for name, values in pairs(response.headers) do
         if name:find("^x%-ratelimit%-") or name:find("^ratelimit") or name == "retry-after" or name == "content-type"
             or name == "cache-control" or name == "access-control-expose-headers" then
             headers[name] = lines(values)
@@ -50,25 +49,26 @@ local function for_client(answer)
     return headers
 end
 
--- is_away tells Sluice's own 503, for rules that are closed, from HAProxy's.
-local function is_away(answer)
-    if not answer or not answer.status or answer.status == 0 then return true end
-    if answer.status < 502 or answer.status > 504 then return false end
-    local kind = answer.headers["content-type"]
+-- is_unavailable reports whether Sluice did not respond. A 503 with a problem body is Sluice's own, for rules that fail
+-- closed.
+local function is_unavailable(response)
+    if not response or not response.status or response.status == 0 then return true end
+    if response.status < 502 or response.status > 504 then return false end
+    local kind = response.headers["content-type"]
     return not kind or kind[0] ~= "application/problem+json"
 end
 
 core.register_action("sluice", { "http-req" }, function(txn)
-    local answer = core.httpclient():get({ url = url, headers = question(txn), timeout = timeout })
-    if is_away(answer) then return end
-    local headers = for_client(answer)
-    if answer.status == 204 then
-        txn:set_var("txn.sluice_passed", true)
-        headers["cache-control"] = nil -- that of the question
+    local response = core.httpclient():get({ url = url, headers = check_headers(txn), timeout = timeout })
+    if is_unavailable(response) then return end
+    local headers = for_client(response)
+    if response.status == 204 then
+        txn:set_var("txn.sluice_allowed", true)
+        headers["cache-control"] = nil -- of the subrequest
         txn:set_priv(headers)
         return
     end
-    local reply = txn:reply({ status = answer.status, body = answer.body })
+    local reply = txn:reply({ status = response.status, body = response.body })
     for name, values in pairs(headers) do
         for _, value in ipairs(values) do reply:add_header(name, value) end
     end

@@ -1,4 +1,4 @@
-// Command http is a small web server whose callers are limited by their address.
+// Command http is a small web server with a limit per client address.
 //
 //	go run ./examples/http
 //	curl -i http://127.0.0.1:8080/
@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	// Five at once, then one every two seconds: try it by hand.
+	// A burst of five requests, then one every two seconds.
 	limiter, err := sluice.New(memstore.New(), "hello", sluice.PerMinute(30).WithBurst(5))
 	if err != nil {
 		log.Fatal(err)
@@ -28,7 +28,7 @@ func main() {
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 
 	limit := httplimit.Middleware(limiter,
-		// The connection's peer. Behind a proxy: httplimit.ByIP(httplimit.TrustedProxies(prefixes...)).
+		// The address of the peer. Behind a proxy: httplimit.ByIP(httplimit.TrustedProxies(prefixes...)).
 		httplimit.ByIP(),
 		// Health checks are not counted.
 		httplimit.Skip(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
@@ -39,8 +39,8 @@ func main() {
 			}
 			return 1
 		}),
-		// More to choose from: DenialHandler for a page of your own, Headers for other headers, LimitFor for a limit that
-		// depends on the request, ChargeIf to count only what fails.
+		// Further options: DenialHandler for a custom response, Headers for other header formats, LimitFor for a limit that
+		// depends on the request, ChargeIf to charge only certain statuses.
 	)
 
 	server := &http.Server{Addr: "127.0.0.1:8080", Handler: limit(mux), ReadHeaderTimeout: 5 * time.Second}

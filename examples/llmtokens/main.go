@@ -1,5 +1,5 @@
-// Command llmtokens limits a language model by tokens. What an answer costs is known only afterwards: an estimate is
-// reserved before, and settled by what it really was.
+// Command llmtokens limits the tokens of a language model. The actual cost is known only after the response: an estimate is
+// reserved before the call and settled with the actual cost.
 package main
 
 import (
@@ -18,9 +18,9 @@ func main() {
 		log.Fatal(err)
 	}
 	for _, request := range []struct{ estimate, actual int64 }{
-		{estimate: 2000, actual: 700},  // 1300 are given back
+		{estimate: 2000, actual: 700},  // 1300 are refunded
 		{estimate: 2000, actual: 4500}, // 2500 more are charged
-		{estimate: 6000, actual: 0},    // does not fit any more
+		{estimate: 6000, actual: 0},    // denied: exceeds the remaining quota
 	} {
 		reservation, err := limiter.Reserve(ctx, "ada", request.estimate)
 		if err != nil {
@@ -30,7 +30,7 @@ func main() {
 			fmt.Printf("reserve %d: denied, %d remain\n", request.estimate, reservation.Remaining)
 			continue
 		}
-		// … ask the model …
+		// … call the model …
 		if err := reservation.Settle(ctx, request.actual); err != nil {
 			log.Fatal(err)
 		}

@@ -1,5 +1,5 @@
-// Command multiple-limits applies several limits to one request, on different keys, all or nothing: a user's posts, a
-// tenant's posts and everybody's.
+// Command multiple-limits applies several limits with different keys to one request, all or nothing: posts per user, per
+// tenant and in total.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 			fmt.Printf("%s: allowed\n", user)
 			continue
 		}
-		// Nothing was charged, on any of the three.
+		// None of the three limits was charged.
 		tightest := sluice.MostRestrictive(decisions)
 		fmt.Printf("%s: denied by %s\n", user, takes[tightest].Rule.Name)
 	}

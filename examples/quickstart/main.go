@@ -1,4 +1,4 @@
-// Command quickstart is the smallest use of Sluice: five requests a minute for each user.
+// Command quickstart is a minimal example: five requests per minute for each user.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command rulefile is a small web server whose limits are in a file. Change the file while it runs.
+// Command rulefile is a small web server whose limits are in a rule file, which can be changed while it runs.
 //
 //	go run ./examples/rulefile
 //	curl -i http://127.0.0.1:8080/report
@@ -22,19 +22,19 @@ func main() {
 	path := flag.String("rules", "examples/rulefile/rules.yaml", "rule file or directory")
 	flag.Parse()
 
-	// A program does not start without its rules. Later a bad file is reported and changes nothing.
+	// The first load must succeed. Later an invalid file is reported and the previous rules stay active.
 	watcher, err := rulefile.NewWatcher(rulefile.WatchConfig{
 		Paths:          []string{*path},
-		ReloadOnSIGHUP: true, // kill -HUP has it look at once
-		OnReload:       func(l *rulefile.LoadResult) { log.Println("new rules are live:", l.Digest) },
-		OnError:        func(err error) { log.Println("the last good rules stay live:", err) },
+		ReloadOnSIGHUP: true, // kill -HUP reloads at once
+		OnReload:       func(l *rulefile.LoadResult) { log.Println("rules reloaded:", l.Digest) },
+		OnError:        func(err error) { log.Println("rules reload failed, previous rules stay active:", err) },
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	go func() { log.Fatal(watcher.Run(context.Background())) }()
 
-	// What was counted is in the store and not in the rules: it survives a change.
+	// Usage is in the store, so that it is preserved when the rules change.
 	limiter, err := sluice.NewWithRules(memstore.New(), nil)
 	if err != nil {
 		log.Fatal(err)

@@ -1,4 +1,4 @@
-// Package limit_test shows how to test code that is limited: by a virtual clock, so that hours pass in microseconds.
+// Package limit_test shows how to test rate limited code with a virtual clock, without waiting.
 package limit_test
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// TestHour needs Go 1.25: in the bubble of synctest time stands still, and waiting moves it on at once. The store is made
-// inside, since it takes its clock where it is made.
+// TestHour needs Go 1.25: in a synctest bubble time advances only when all goroutines wait. The store must be created inside
+// the bubble, because it reads the clock when it is created.
 func TestHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := sluice.Must(sluice.New(memstore.New(), "exports", sluice.PerHour(2)))

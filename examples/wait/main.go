@@ -1,4 +1,4 @@
-// Command wait paces work instead of refusing it: a client that may call another party's API five times a second.
+// Command wait delays calls instead of denying them: a client of an API that allows five calls per second.
 package main
 
 import (
@@ -25,9 +25,9 @@ func main() {
 		fmt.Printf("call %d after about %d00 ms\n", i, time.Since(began).Milliseconds()/100)
 	}
 
-	// A caller with too little time learns so at once, and spends nothing.
+	// Wait fails at once, and charges nothing, if the deadline is too soon.
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	err = limiter.Wait(ctx, "upstream")
-	fmt.Println("in a hurry:", errors.Is(err, context.DeadlineExceeded))
+	fmt.Println("deadline exceeded:", errors.Is(err, context.DeadlineExceeded))
 }

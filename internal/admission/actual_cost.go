@@ -19,29 +19,29 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// costSource is what an answer tells about what its request has cost.
+// costSource is a place in the response from which the actual cost is read.
 type costSource struct {
 	by     *rules.ActualCost
-	path   []string // of the field, if it is one
+	path   []string // path of the JSON field; nil for a header
 	amount int64
 	found  bool
 }
 
-// maxCostBody bounds what of an answer is kept to look at it. What is longer is not read, but a stream's lines each may be as
-// long. Memory for it is taken of [buffers.Process]; a response for which there is none is not read either.
+// maxCostBody is the maximum size in bytes of a buffered response body or, in a stream, of a line. Longer ones are not
+// parsed. The memory comes from [buffers.Process]; a response for which there is none is not parsed either.
 const maxCostBody = 1 << 20
 
-// costReader reads an answer while it passes. Nothing is held up.
+// costReader reads the actual cost from a response while it is sent, without delaying it.
 type costReader struct {
 	sources []costSource
-	fields  bool // something in the body is looked for
+	fields  bool // a source is a field of the body
 	client  netip.Addr
 
-	body    func([]byte) // takes the answer's body; nil: nobody wants it
+	body    func([]byte) // is called with the parts of the body; nil: the body is not read
 	lines   bool         // the body is a stream of lines
 	gzip    bool
-	buffer  buffers.Buffer // the body, or the line that has not ended
-	tooLong bool           // or there was no memory for it
+	buffer  buffers.Buffer // the body, or the current line
+	tooLong bool           // the body or line is too long, or there was no memory for it
 }
 
 func (l *costReader) want(by *rules.ActualCost) {
@@ -53,7 +53,7 @@ func (l *costReader) want(by *rules.ActualCost) {
 	l.sources = append(l.sources, r)
 }
 
-// head reads the answer's headers before they are sent.
+// head reads the headers of the response before they are sent.
 func (l *costReader) head(h http.Header) {
 	l.header(h, "")
 	if !l.fields {
@@ -64,7 +64,7 @@ func (l *costReader) head(h http.Header) {
 	case "text/event-stream", "application/x-ndjson", "application/jsonl", "application/json-seq":
 		l.lines = true
 	default:
-		if kind != "" && !strings.HasSuffix(kind, "json") { // a download, say: not worth to be kept
+		if kind != "" && !strings.HasSuffix(kind, "json") { // not JSON, such as a download: not buffered
 			return
 		}
 	}
@@ -79,7 +79,7 @@ func (l *costReader) head(h http.Header) {
 	}
 }
 
-// header reads headers, or with the prefix that net/http has for them, trailers.
+// header reads headers or, with http.TrailerPrefix, trailers.
 func (l *costReader) header(h http.Header, prefix string) {
 	for i := range l.sources {
 		r := &l.sources[i]
@@ -106,7 +106,7 @@ func (l *costReader) header(h http.Header, prefix string) {
 	}
 }
 
-// keep keeps the body until it is whole.
+// keep appends to the buffer.
 func (l *costReader) keep(b []byte) {
 	if l.tooLong {
 		return
@@ -120,7 +120,7 @@ func (l *costReader) keep(b []byte) {
 	}
 }
 
-// split reads the lines of a body. One that is too long is skipped.
+// split parses the lines of a body. A line that is too long is skipped.
 func (l *costReader) split(b []byte) {
 	for {
 		i := bytes.IndexByte(b, '\n')
@@ -137,13 +137,13 @@ func (l *costReader) split(b []byte) {
 func (l *costReader) line() {
 	if !l.tooLong {
 		line := bytes.TrimPrefix(l.buffer.Bytes(), []byte("data:"))
-		l.find(bytes.Trim(line, "\x1e \t\r")) // a record of json-seq begins with RS
+		l.find(bytes.Trim(line, "\x1e \t\r")) // a record of json-seq starts with RS
 	}
 	l.buffer.Reset()
 	l.tooLong = false
 }
 
-// find looks for fields in a JSON object.
+// find reads the cost fields of a JSON object.
 func (l *costReader) find(object []byte) {
 	for i := range l.sources {
 		r := &l.sources[i]
@@ -170,11 +170,11 @@ func field(object []byte, path []string) (int64, bool) {
 const (
 	// maxUnpacked is the maximum size of a response after decompression.
 	maxUnpacked = 16 << 20
-	// inflater is the memory that unpacking takes, in bytes.
+	// inflater is the memory that decompression needs, in bytes.
 	inflater = 80 << 10
 )
 
-// end reads what is known only now: the whole body, and the trailers.
+// end reads the complete body and the trailers, and frees the buffer.
 func (l *costReader) end(h http.Header) {
 	defer l.buffer.Free()
 	l.header(h, "")
@@ -213,15 +213,15 @@ func (l *costReader) unpack() {
 		take(buf[:n])
 	}
 	switch {
-	case l.lines: // of a stream that was cut off, what came counts
+	case l.lines: // the received part of a truncated stream counts
 		l.line()
 	case err == io.EOF && !l.tooLong:
 		l.find(l.buffer.Bytes())
 	}
 }
 
-// parseCost reads a cost as answers write it: a number, which may have a fraction, which counts as a whole, and may stand in
-// quotes. Less than nothing is nothing, and more than [sluice.MaxCost] is that.
+// parseCost parses a cost in a response: a number, which may be in quotes and have a fraction, which is rounded up. The
+// result is clamped to 0 and [sluice.MaxCost].
 func parseCost(text string) (int64, bool) {
 	text = strings.TrimSpace(text)
 	if n := len(text); n >= 2 && text[0] == '"' && text[n-1] == '"' {

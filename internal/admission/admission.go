@@ -1,6 +1,6 @@
-// Package admission takes one HTTP request from the rules that match it to what it has cost in the end. It decides what
-// becomes of the request, has it wait for its turn where a rule says so, holds what is limited while it is served, and
-// settles with the limiter when it is done. Edges ask it and write the answer themselves.
+// Package admission applies limits to one HTTP request: it matches the rules, decides the outcome, delays the request if a
+// rule requires it, holds permits while the request is served, and settles the charges when it is done. Its callers, the
+// HTTP middleware, the gateway and forward authentication, write the responses.
 package admission
 
 import (
@@ -19,68 +19,68 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Config is what edges may choose. The zero Config sends no headers with numbers and queues nothing.
+// Config is the configuration of a caller. The zero Config sends no quota headers and queues no requests.
 type Config struct {
 	Headers quota.Headers
-	// MaxDelay is the longest that a request waits for its turn. 0: as long as the queue is, or as the rule says.
+	// MaxDelay is the maximum delay of a request; 0 means the rule's max_delay or the length of the leaky queue.
 	MaxDelay time.Duration
-	// ChargeAnyStatus is for edges that never learn how a request ends: what was charged stays charged, and limits on what
-	// is in flight do not apply.
+	// ChargeAnyStatus is for callers that do not see how a request ends: no charge is refunded, and concurrency limits are
+	// skipped.
 	ChargeAnyStatus bool
-	// Queues says that there is a queue: a request is [Queued] when every rule that denies it says on_limit: queue. If
-	// another rule denies it too, or its cost can never fit, or nobody could count, it is denied as ever. Where several such
-	// rules apply it is queued by the first that keeps the order of its keys, whether or not that one denies it, so that
-	// what is in order stays in one line; and otherwise by the first that denies it.
+	// Queues enables the outcome [Queued]: a request is queued if every rule that denies it has on_limit: queue. It is
+	// denied if another rule denies it, if its cost exceeds the limit, or if the store is unavailable. If several such rules
+	// apply, the request is queued by the first rule that keeps the order of its keys, whether or not that rule denies it,
+	// so that ordered requests stay in one subqueue, and otherwise by the first rule that denies it.
 	Queues bool
-	// HasPending reports whether queued requests of a rule that keeps the order of its keys wait: while they do, another
-	// request of the key is queued though there is room for it, since it would overtake them. Nil: nothing waits.
+	// HasPending reports whether requests of the key are queued by the rule, which keeps the order of its keys. If so,
+	// further requests of the key are queued even if the limit allows them, because they would overtake. Nil means false.
 	HasPending func(rule, key string) bool
-	// OnDelay is told of each request that leaves the line of a rule that delays requests. Nil: nobody is.
+	// OnDelay is called for each request that a delay queue releases. It may be nil.
 	OnDelay func(r *http.Request, d DelayEvent)
-	// ChargeIf says for [Keyed] which outcomes are charged. Nil: all are.
+	// ChargeIf reports, for [Keyed], whether a status is charged. Nil charges every status.
 	ChargeIf func(status int) bool
 }
 
-// Outcome is what becomes of a request.
+// Outcome is the outcome of a request.
 type Outcome uint8
 
 const (
-	Unlimited Outcome = iota // no rule limits it
-	Exempt                   // it is on the allow list
+	Unlimited Outcome = iota // no rule matches
+	Exempt                   // on the allow list
 	Allowed
 	Denied
-	Queued   // it is to be kept for later, as Admission.Queue says
-	Rejected // the rules do not accept it at all
+	Queued   // to be stored in the durable queue, see Admission.Queue
+	Rejected // rejected by the rule set before any limit
 )
 
-// Admission is what became of one request. Whoever asked for it calls SetHeaders or WriteDenial if the caller is to be
-// told, and then exactly once Serve or Done.
+// Admission is the outcome of one request. The caller calls SetHeaders or WriteDenial if the client is to see the quota,
+// and then exactly once Serve or Done.
 type Admission struct {
 	Outcome      Outcome
-	Rule         string        // that denied, queued or delayed it; of several the one that matters most
-	RetryAfter   time.Duration // of a request that was denied
-	ExceedsLimit bool          // it was denied and costs more than is ever allowed at once: no waiting helps
-	Waited       time.Duration // for its turn
-	Queue        *QueueTarget  // if it is Queued
+	Rule         string        // the rule that denied, queued or delayed it; of several, the most restrictive
+	RetryAfter   time.Duration // set if it is Denied
+	ExceedsLimit bool          // it is Denied because its cost exceeds the limit: no retry can succeed
+	Waited       time.Duration // time in delay queues
+	Queue        *QueueTarget  // set if it is Queued
 
 	headers  *quota.Headers
 	reported reported
 	custom   customDenial
-	pooled   recycler // what reported is in; nil: in memory of its own
+	pooled   recycler // owns the memory of reported; nil: not pooled
 	permit   *sluice.Permit
-	charges  *statusCharges // of rules
+	charges  *statusCharges // charges under a rule set
 	keyed    keyedCharge
 }
 
-// reported is what headers and bodies tell of the decisions.
+// reported holds the decisions that headers and bodies describe.
 type reported struct {
-	policies  *quota.Policies // nil: there is nothing to tell
+	policies  *quota.Policies // nil: no decisions
 	rules     []*sluice.Rule
 	decisions []sluice.Decision
-	one       [1]sluice.Decision // instead of decisions, if there is only one
+	one       [1]sluice.Decision // used instead of decisions if there is only one
 }
 
-// recycler is memory that is used for one request after another.
+// recycler is pooled memory of one request.
 type recycler interface{ recycle() }
 
 func (t *reported) all() []sluice.Decision {
@@ -90,7 +90,7 @@ func (t *reported) all() []sluice.Decision {
 	return t.decisions
 }
 
-// recycle lets go of memory that others may use from now on.
+// recycle returns pooled memory, which other requests may use from then on.
 func (a *Admission) recycle() {
 	if a.pooled != nil {
 		a.reported.policies, a.reported.rules, a.reported.decisions = nil, nil, nil
@@ -99,7 +99,7 @@ func (a *Admission) recycle() {
 	}
 }
 
-// SetHeaders tells the caller of a request that was allowed, denied or queued what is left of its limits.
+// SetHeaders sets the quota headers of the response to an allowed, denied or queued request.
 func (a *Admission) SetHeaders(h http.Header, r *http.Request) {
 	if a.reported.policies == nil {
 		return
@@ -110,13 +110,13 @@ func (a *Admission) SetHeaders(h http.Header, r *http.Request) {
 	}
 }
 
-// Denial is what the caller of a denied request may be told. It is a copy.
+// Denial returns a description of the denied request. It is a copy and stays valid after Done.
 func (a *Admission) Denial() *quota.Denial {
 	d := quota.DenialOf(slices.Clone(a.reported.rules), slices.Clone(a.reported.all()))
 	return &d
 }
 
-// WriteDenial answers a denied request, headers included.
+// WriteDenial writes the response to a denied request, headers included.
 func (a *Admission) WriteDenial(w http.ResponseWriter, r *http.Request) {
 	a.SetHeaders(w.Header(), r)
 	if a.custom.rule != nil {
@@ -126,10 +126,10 @@ func (a *Admission) WriteDenial(w http.ResponseWriter, r *http.Request) {
 	WriteDenial(w, r, a.reported.rules, a.reported.policies, a.reported.all())
 }
 
-// Serve has a handler serve a request that may pass. When it has, what is held of limits on requests in flight is released,
-// with a connection that the handler has taken over when that is closed; and what was charged is settled.
+// Serve calls a handler for an allowed request. Afterwards it settles the charges and releases the permits or, if the
+// handler has hijacked the connection, releases them when the connection is closed.
 func (a *Admission) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
-	a.recycle() // before the handler runs, which may take long
+	a.recycle() // first, because the handler may run for long
 	if a.permit != nil {
 		next = &permitHandler{next, a.permit}
 	}
@@ -143,7 +143,7 @@ func (a *Admission) Serve(next http.Handler, w http.ResponseWriter, r *http.Requ
 	}
 }
 
-// Done ends a request that was not served by Serve: it releases what is held and settles by the status.
+// Done ends a request without Serve: it releases the permits and settles the charges by the status.
 func (a *Admission) Done(ctx context.Context, status int) {
 	a.recycle()
 	a.release(ctx)
@@ -155,7 +155,7 @@ func (a *Admission) Done(ctx context.Context, status int) {
 	}
 }
 
-// release gives back the permits of a request that is not served, or no longer.
+// release releases the permits of a request.
 func (a *Admission) release(ctx context.Context) {
 	if a.permit != nil {
 		a.permit.Release(ctx)
@@ -163,10 +163,10 @@ func (a *Admission) release(ctx context.Context) {
 	}
 }
 
-// keyedCharge is what was charged under the rules of a limiter, which do not say by themselves what they charge for.
+// keyedCharge is the charge under the rules of a limiter, which do not specify the charged statuses themselves.
 type keyedCharge struct {
 	refundable
-	chargeIf func(status int) bool // nil: it stays charged
+	chargeIf func(status int) bool // nil: never refunded
 }
 
 func (c *keyedCharge) settle(ctx context.Context, status int) {
@@ -175,8 +175,8 @@ func (c *keyedCharge) settle(ctx context.Context, status int) {
 	}
 }
 
-// Controller admits requests by a set of rules: each is matched against the set, and all the limits that apply to it are
-// decided together, all or nothing.
+// Controller admits requests by a rule set: it matches each request against the set and decides all limits that apply
+// together, all or nothing.
 type Controller struct {
 	config  Config
 	limiter *sluice.Limiter
@@ -185,41 +185,41 @@ type Controller struct {
 	delays  delayQueues
 }
 
-// New makes a Controller. The limiter has no rules of its own. The function is asked for the set once per request and may
-// return another one at any time.
+// New returns a Controller. The limiter must have no rules. The function set is called once per request and may return
+// another set at any time.
 func New(limiter *sluice.Limiter, set func() *rules.Set, c Config) *Controller {
 	return &Controller{config: c, limiter: limiter, set: set}
 }
 
-// ruleSet is what is made once for a set of rules, and goes away with it.
+// ruleSet holds data derived from a rule set. It is replaced with the set.
 type ruleSet struct {
 	set      *rules.Set
 	ip       *clientip.Finder
 	policies quota.Cache
-	matches  sync.Pool // of *match
+	matches  sync.Pool // *matchedRequest
 }
 
-// Try says whether a request has just come, as that of the zero Try, or was queued.
+// Try describes an attempt to admit a request. The zero Try is for a request that has just arrived.
 type Try struct {
-	// Retried is for a request that was queued and is tried again. It is never queued once more, and charged once.
+	// Retried is set for an attempt to deliver a queued request. The request is not queued again, and charged once.
 	Retried bool
-	// Stored tells which headers of a queued request were not stored, and what it would have been charged with them. Without
-	// it rules that read such a header take the request for another. Nil: all were.
+	// Stored describes the headers of a queued request that were not stored, and its charges with them. Without it, rules
+	// that read such a header would match differently. Nil: all headers were stored.
 	Stored *rules.Queued
 }
 
-var errNoSet = fmt.Errorf("%w: httplimit: RulesMiddleware: the function returned no set", sluice.ErrInvalid)
+var errNoSet = fmt.Errorf("%w: httplimit: RulesMiddleware: set function returned nil", sluice.ErrInvalid)
 
-// Admit decides a request, after it has waited in line if a rule says so. Nothing is written to w: it is asked for the
-// adaptive limit that the request has passed, which does not count the time in line. Who may be nil: the request's context
-// is asked then. An error is about the request, or a mistake, never about the store; see [WriteError].
-func (c *Controller) Admit(w http.ResponseWriter, r *http.Request, who *Identity, try Try) (a Admission, err error) {
+// Admit decides a request and blocks while a rule delays it. It writes nothing to w, which it only uses to find the adaptive
+// limit that admitted the request: the time in delay queues is excluded from its measurement. A nil identity means that of
+// the request's context. Errors are about the request or its configuration, never about the store; see [WriteError].
+func (c *Controller) Admit(w http.ResponseWriter, r *http.Request, identity *Identity, try Try) (a Admission, err error) {
 	set := c.set()
 	if set == nil {
 		return a, errNoSet
 	}
 	m := c.setFor(set).matches.Get().(*matchedRequest)
-	m.request.http, m.request.who = r, who
+	m.request.http, m.request.who = r, identity
 	m.matched.Queued = try.Stored
 	err = set.Match(&m.request, &m.matched)
 	if len(m.matched.Shadowed) > 0 {
@@ -242,8 +242,8 @@ func (c *Controller) Admit(w http.ResponseWriter, r *http.Request, who *Identity
 	return a, err
 }
 
-// setFor returns what was made for the set. While one set replaces another a few requests still come with the old one,
-// for which it is then made anew; that is little work.
+// setFor returns the ruleSet of a set. While one set replaces another, concurrent requests may still use the old one, whose
+// ruleSet is then created again, which is cheap.
 func (c *Controller) setFor(set *rules.Set) *ruleSet {
 	old := c.current.Load()
 	if old != nil && old.set == set {
@@ -295,7 +295,7 @@ func (c *Controller) limit(w http.ResponseWriter, r *http.Request, m *matchedReq
 	return nil
 }
 
-// decide has the limiter decide, and the request wait if it has to.
+// decide calls the limiter, and delays the request if a rule requires it.
 func (c *Controller) decide(w http.ResponseWriter, r *http.Request, m *matchedRequest, try Try) (delayed, allowed bool, err error) {
 	if try.Retried {
 		m.chargeOnce(&c.delays)
@@ -317,7 +317,7 @@ func (c *Controller) decide(w http.ResponseWriter, r *http.Request, m *matchedRe
 	return delayed, allowed, err
 }
 
-// noteDelay tells of the last line that the request has left.
+// noteDelay records the total delay, and the rule of the last delay queue.
 func (a *Admission) noteDelay(p *delayedRequest) {
 	if p.departed.Waited > 0 {
 		a.Waited = p.departed.Waited
@@ -327,7 +327,7 @@ func (a *Admission) noteDelay(p *delayedRequest) {
 	}
 }
 
-// line is the request's way through the lines of rules that delay it.
+// line prepares the delayedRequest of a match.
 func (c *Controller) line(r *http.Request, m *matchedRequest, try Try) *delayedRequest {
 	p := &m.delayed
 	p.config, p.limiter, p.queues, p.request, p.retried = &c.config, c.limiter, &c.delays, r, try.Retried
@@ -335,9 +335,9 @@ func (c *Controller) line(r *http.Request, m *matchedRequest, try Try) *delayedR
 	return p
 }
 
-// mustQueueBehind reports whether a request that was allowed has to stand in line all the same.
+// mustQueueBehind reports whether an allowed request must be queued behind others of its key.
 func (c *Controller) mustQueueBehind(m *matchedRequest, try Try) bool {
-	if !c.config.Queues || c.config.HasPending == nil || try.Retried { // or it is the first of the line
+	if !c.config.Queues || c.config.HasPending == nil || try.Retried { // a retried request is the first of its subqueue
 		return false
 	}
 	for i, rule := range m.matched.Rules {
@@ -348,12 +348,12 @@ func (c *Controller) mustQueueBehind(m *matchedRequest, try Try) bool {
 	return false
 }
 
-// denyOrQueue says what becomes of a request that finds no room: it is queued, or denied.
+// denyOrQueue sets the outcome of a request over the limit: queued or denied.
 func (c *Controller) denyOrQueue(m *matchedRequest, try Try, a *Admission) {
 	if try.Retried {
 		for i := range m.decisions {
 			if d := &m.decisions[i]; m.matched.Takes[i].Cost == 0 {
-				d.Allowed, d.RetryAfter = true, 0 // it was not asked
+				d.Allowed, d.RetryAfter = true, 0 // charged on arrival, so it cannot deny
 			}
 		}
 	} else if c.config.Queues {

@@ -7,16 +7,16 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// statusCharges are the takes of rules that charge by the answer: by its status, or by what it says that it has cost.
+// statusCharges holds the takes of rules that charge by the response: by its status or by the actual cost in it.
 type statusCharges struct {
-	refundable                   // takes[i] gives back all of it
-	set        func() *rules.Set // the live one, which may be another by the time of the answer
+	refundable                   // takes[i] refunds the whole charge
+	set        func() *rules.Set // the current set, which may have changed by the time of the response
 	rules      []*rules.Rule
-	reader     *costReader // reads[i] of it is of takes[i]
-	reads      []int       // -1: the rule does not settle
+	reader     *costReader
+	reads      []int // index in reader.sources of takes[i]; -1: the rule has no actual_cost
 }
 
-// settle changes what was charged to what the answer costs.
+// settle settles the charges with the actual costs.
 func (c *statusCharges) settle(ctx context.Context, status int) {
 	due, set := c.takes[:0], c.set()
 	for i, t := range c.takes {
@@ -29,7 +29,7 @@ func (c *statusCharges) settle(ctx context.Context, status int) {
 	c.refund(ctx)
 }
 
-// cost is what a take of the request costs now that its answer is known.
+// cost returns the actual cost of take i.
 func (c *statusCharges) cost(i, status int, estimate int64) int64 {
 	rule := c.rules[i]
 	if len(rule.ChargeStatus) > 0 && !rule.ChargeStatus.Contains(status) {
@@ -47,8 +47,9 @@ func (c *statusCharges) cost(i, status int, estimate int64) int64 {
 	return estimate
 }
 
-// current is the take under the limit that its rule has in the set: under another the key's state would be converted, and wear
-// off as that says until the next request. A take of a rule that the set does not have stays as it is.
+// current returns the take with the limit that its rule has in the current set. Settling under the old limit would convert
+// the state of the key, which would then expire by the old limit until the next request. A take of a rule that the set does
+// not have is returned unchanged.
 func current(set *rules.Set, t sluice.Take) sluice.Take {
 	if set == nil {
 		return t
@@ -60,7 +61,7 @@ func current(set *rules.Set, t sluice.Take) sluice.Take {
 	was := t.EffectiveLimit()
 	var found *sluice.Limit
 	for _, l := range limits {
-		if l.Algorithm == was.Algorithm && (found == nil || l.String() == was.String()) { // the first if the numbers have changed
+		if l.Algorithm == was.Algorithm && (found == nil || l.String() == was.String()) { // the first one if the numbers have changed
 			found = l
 		}
 	}

@@ -15,22 +15,22 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// customDenial is a denial by a rule that has words of its own for it.
+// customDenial is a denial by a rule with a custom response.
 type customDenial struct {
-	rule  *rules.Rule // nil: none
+	rule  *rules.Rule // nil: default response
 	limit *sluice.Limit
 }
 
-// write answers as the rule says. Clients of gRPC understand the message alone. The headers have been set.
-func (c customDenial) write(w http.ResponseWriter, r *http.Request, told *reported) {
+// write writes the rule's custom response. gRPC clients only support a custom message. The headers have been set.
+func (c customDenial) write(w http.ResponseWriter, r *http.Request, d *reported) {
 	var room [4]string
-	p := denialProblem(r, told.rules, told.policies, told.all(), room[:0])
+	p := denialProblem(r, d.rules, d.policies, d.all(), room[:0])
 	own := &c.rule.Denial
 	grpc := strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 	if own.Status != 0 && !grpc {
 		p.Status, p.Title = own.Status, cmp.Or(http.StatusText(own.Status), p.Title)
 	}
-	ds := told.all()
+	ds := d.all()
 	seconds := max(1, quota.CeilSeconds(ds[sluice.MostRestrictive(ds)].RetryAfter))
 	if own.Body == "" || grpc {
 		if own.Message != "" {
@@ -41,13 +41,13 @@ func (c customDenial) write(w http.ResponseWriter, r *http.Request, told *report
 	}
 	contentType := cmp.Or(own.ContentType, "text/plain; charset=utf-8")
 	h := w.Header()
-	h.Del("Content-Length") // of what would have been sent
+	h.Del("Content-Length") // of the response that the denial replaces
 	h.Set("Content-Type", contentType)
 	w.WriteHeader(p.Status)
 	_, _ = io.WriteString(w, c.expand(own.Body, contentType, seconds))
 }
 
-// expand puts values into a template, escaped as the content type needs.
+// expand replaces the placeholders of a template by values, escaped for the content type.
 func (c customDenial) expand(text, contentType string, seconds int64) string {
 	escape := escaper(contentType)
 	return strings.NewReplacer(
@@ -55,7 +55,7 @@ func (c customDenial) expand(text, contentType string, seconds int64) string {
 	).Replace(text)
 }
 
-// limitText is what clients need to know of a limit: how much in how long, and not how it is counted.
+// limitText returns a limit for clients: count and window, without algorithm and burst.
 func limitText(l sluice.Limit) string {
 	l.Burst, l.Initial, l.SoftExcess = 0, 0, 0
 	if l.Algorithm == sluice.Concurrency {
@@ -71,7 +71,7 @@ func escaper(contentType string) func(string) string {
 	switch {
 	case media == "application/json" || strings.HasSuffix(media, "+json"):
 		return func(s string) string {
-			b, _ := json.Marshal(s) // a string always can be
+			b, _ := json.Marshal(s) // strings always marshal
 			return string(b[1 : len(b)-1])
 		}
 	case strings.HasSuffix(media, "html") || strings.HasSuffix(media, "xml"):

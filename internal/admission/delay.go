@@ -12,53 +12,53 @@ import (
 	"github.com/sluiceproject/sluice/internal/shaper"
 )
 
-// DelayEvent is a request's departure from the line of a rule that delays requests.
+// DelayEvent is the release of a request from the delay queue of a rule.
 type DelayEvent struct {
 	Rule       string
-	EnqueuedAt time.Time     // when it took its place in the line
-	ReleasedAt time.Time     // when it went on to the handler, or to the line of another rule
-	Waited     time.Duration // in all lines up to now; 0 if it could go on at once
+	EnqueuedAt time.Time     // when the request entered the delay queue
+	ReleasedAt time.Time     // when it went on to the handler or to the delay queue of another rule
+	Waited     time.Duration // total delay in all delay queues so far; 0 if it was not delayed
 }
 
-// delayQueues are where requests wait. Who may leave a line is the store's to say, since others share the limit: only the first
-// of a line asks, for what may leave now, and asks again when it is told to.
+// delayQueues holds the delay queues of a limiter. The store decides when a request may leave, because other instances
+// share the limit. Only the first request of a queue calls the store, for a grant without delay, and again after RetryAfter.
 type delayQueues struct {
 	shaper.Queues
-	uncharged sync.Map // *sluice.Rule → *sluice.Rule that does not charge what it refuses
+	uncharged sync.Map // *sluice.Rule → copy of the *sluice.Rule without ChargeDenied
 }
 
-// delayedRequest is a request's way through its lines. Takes that delay nobody are decided when it comes, and given back if it
-// does not get through. It may be used again; its slices are the caller's.
+// delayedRequest passes one request through its delay queues. Takes without delay are decided when the request arrives, and
+// refunded if it is not released in the end. It may be reused; its slices belong to the caller.
 type delayedRequest struct {
 	config  *Config
 	limiter *sluice.Limiter
 	queues  *delayQueues
 	request *http.Request
-	retried bool // it was queued, and reported as denied then
+	retried bool // it was queued, and was reported as denied then
 	takes   []sluice.Take
-	out     []sluice.Decision // out[i] is of takes[i]; what nothing was granted of was not charged
-	// settled tells that a take may be given back when the request is done, so that others may follow sooner.
+	out     []sluice.Decision // out[i] is the decision of takes[i]; with Granted 0 it was not charged
+	// settled reports whether take i may be refunded when the request is done, so that the next request may follow sooner.
 	settled func(i int) bool
 
 	began     time.Time
 	waited    time.Duration
 	delays    []delayedTake // in the order of the takes
-	undelayed []int         // the takes that delay nobody
-	permits   []int         // the takes of limits on what is in flight, which begins with the departure
+	undelayed []int         // indexes of takes without delay
+	permits   []int         // indexes of takes of concurrency limits, which are acquired on release
 	place     shaper.Waiter
-	last      *delayedTake // whose line the place is in
+	last      *delayedTake // the take whose delay queue place is in
 
-	departed DelayEvent // the last
+	departed DelayEvent // the last release
 }
 
-// delayedTake is a take for which the request stands in line.
+// delayedTake is a take with a delay queue.
 type delayedTake struct {
-	at       int // in takes
+	at       int // index in takes
 	rule     *sluice.Rule
-	maxDelay time.Duration // that the rule has
+	maxDelay time.Duration // max_delay of the rule
 }
 
-// begin prepares the takes: those that delay are made as the first of a line makes them.
+// begin classifies the takes, and prepares delayed ones for the calls that the first request of a queue makes.
 func (p *delayedRequest) begin() {
 	p.began, p.waited, p.last, p.departed = time.Now(), 0, nil, DelayEvent{}
 	p.delays, p.undelayed, p.permits = p.delays[:0], p.undelayed[:0], p.permits[:0]
@@ -75,8 +75,8 @@ func (p *delayedRequest) begin() {
 	}
 }
 
-// departing changes a take to one for what may leave now. A place in the store's queue would be its last word, so a queue
-// is asked for one that comes at once.
+// departing changes a take so that it is granted only without delay. A leaky queue would otherwise grant a later place,
+// which is final, so its MaxDelay is the minimum, 1 µs.
 func (l *delayQueues) departing(t *sluice.Take) {
 	t.MaxDelay = 0
 	if t.EffectiveLimit().Algorithm == sluice.LeakyQueue {
@@ -87,9 +87,9 @@ func (l *delayQueues) departing(t *sluice.Take) {
 	}
 }
 
-// withoutCharge changes a take to one of a rule that does not charge what it denies.
+// withoutCharge replaces the rule of a take by a copy that does not charge denied requests.
 func (l *delayQueues) withoutCharge(t *sluice.Take) {
-	twin, ok := l.uncharged.Load(t.Rule) // to be told to wait is no refusal
+	twin, ok := l.uncharged.Load(t.Rule) // a denial that only delays the request is not charged
 	if !ok {
 		plain := *t.Rule
 		plain.ChargeDenied = false
@@ -98,8 +98,9 @@ func (l *delayQueues) withoutCharge(t *sluice.Take) {
 	t.Limit, t.Rule = t.EffectiveLimit(), twin.(*sluice.Rule)
 }
 
-// waitAll returns true when all takes are allowed and the request is the first of its last line: release has to be called.
-// It returns false if the request is denied, and out says why. Then, and after an error, nothing is charged.
+// waitAll reports whether the request is allowed. It blocks until all takes are allowed and the request is the first of its
+// last delay queue; the caller must call release then. If it returns false, out contains the denials. After false or an
+// error nothing is charged.
 func (p *delayedRequest) waitAll() (bool, error) {
 	p.begin()
 	ctx := p.request.Context()
@@ -113,7 +114,7 @@ func (p *delayedRequest) waitAll() (bool, error) {
 		}
 	}
 	if ok && err == nil {
-		err = ctx.Err() // who has left in the meantime does not need what was granted
+		err = ctx.Err() // the client may have disconnected; the grants are refunded then
 	}
 	if !ok || err != nil {
 		p.refundAll()
@@ -133,7 +134,7 @@ func (p *delayedRequest) waitAll() (bool, error) {
 	return ok, nil
 }
 
-// waitOne waits in the line of a take until it is granted.
+// waitOne waits in the delay queue of a take until the take is granted or denied.
 func (p *delayedRequest) waitOne(q *delayedTake) (bool, error) {
 	t := &p.takes[q.at]
 	shape, patience := p.shape(q)
@@ -164,10 +165,10 @@ func (p *delayedRequest) waitOne(q *delayedTake) (bool, error) {
 	}
 }
 
-// isFinal tells that a denial is not about when.
+// isFinal reports whether a denial cannot be resolved by waiting.
 func isFinal(d *sluice.Decision) bool { return d.ExceedsLimit || d.Source == sluice.SourceFailClosed }
 
-// denyTooLate turns a turn that comes too late into a denial.
+// denyTooLate converts the error for a delay beyond the deadline to a denial.
 func (p *delayedRequest) denyTooLate(q *delayedTake, err error) error {
 	if !errors.Is(err, shaper.ErrDeadlineTooSoon) {
 		return err
@@ -176,8 +177,8 @@ func (p *delayedRequest) denyTooLate(q *delayedTake, err error) error {
 	return nil
 }
 
-// decideUndelayed decides the takes that delay nobody, together with the first line's if that is free. It reports whether that was
-// all there is to do.
+// decideUndelayed decides the takes without delay, together with the take of the first delay queue if that is empty. done
+// reports whether the request needs no waiting.
 func (p *delayedRequest) decideUndelayed(q *delayedTake) (done, ok bool, err error) {
 	d := &p.out[q.at]
 	if p.place.CanRelease() && !p.chargesDenied() {
@@ -209,7 +210,7 @@ func (p *delayedRequest) denies(which []int) bool {
 	return false
 }
 
-// chargesDenied tells that asking for all and then for a part would charge something twice.
+// chargesDenied reports whether deciding all takes and then a part of them would charge a denied take twice.
 func (p *delayedRequest) chargesDenied() bool {
 	for _, i := range p.undelayed {
 		if p.takes[i].Rule.ChargeDenied {
@@ -219,7 +220,7 @@ func (p *delayedRequest) chargesDenied() bool {
 	return false
 }
 
-// askFirst asks for the first line's take and all that delay nobody.
+// askFirst decides the take of the first delay queue together with all takes without delay.
 func (p *delayedRequest) askFirst(q *delayedTake) (bool, error) {
 	if len(p.delays) > 1 {
 		return p.ask(append(slices.Clone(p.undelayed), q.at)...)
@@ -231,7 +232,7 @@ func (p *delayedRequest) askFirst(q *delayedTake) (bool, error) {
 	return allowed, err
 }
 
-// askLast asks for a line's take, and in the last line for the slots.
+// askLast decides the take of a delay queue and, in the last queue, acquires the permits.
 func (p *delayedRequest) askLast(q *delayedTake) (bool, error) {
 	if len(p.permits) == 0 || q != &p.delays[len(p.delays)-1] {
 		return p.ask(q.at)
@@ -239,7 +240,7 @@ func (p *delayedRequest) askLast(q *delayedTake) (bool, error) {
 	return p.ask(append(slices.Clone(p.permits), q.at)...)
 }
 
-// ask has the limiter decide some of the takes, all or nothing.
+// ask decides some of the takes, all or nothing.
 func (p *delayedRequest) ask(which ...int) (bool, error) {
 	takes, out := make([]sluice.Take, len(which)), make([]sluice.Decision, len(which))
 	for n, i := range which {
@@ -255,14 +256,14 @@ func (p *delayedRequest) ask(which ...int) (bool, error) {
 	return allowed, err
 }
 
-// clearGrants notes that nothing is to be given back: what was denied was denied as a whole.
+// clearGrants marks decisions as not refundable, because a denied call charges nothing.
 func clearGrants(ds []sluice.Decision) {
 	for i := range ds {
 		ds[i].Granted = 0
 	}
 }
 
-// shape is how a take's line moves, and how long the request would wait in it.
+// shape returns the parameters of a take's delay queue and the maximum time that the request may wait in it.
 func (p *delayedRequest) shape(q *delayedTake) (shaper.Shape, time.Duration) {
 	limit := p.takes[q.at].EffectiveLimit()
 	s := shaper.Shape{Interval: interval(limit)}
@@ -283,19 +284,19 @@ func (p *delayedRequest) shape(q *delayedTake) (shaper.Shape, time.Duration) {
 	return s, max(0, patience)
 }
 
-// interval is how long one takes at the sustained rate, rounded up.
+// interval returns Window/Count, rounded up.
 func interval(l *sluice.Limit) time.Duration {
 	return (l.Window + time.Duration(l.Count) - 1) / time.Duration(l.Count)
 }
 
-// denyQueueFull denies the request for want of a place.
+// denyQueueFull denies the request because it would have to wait too long.
 func (p *delayedRequest) denyQueueFull(q *delayedTake, retry time.Duration) {
 	p.out[q.at] = sluice.Decision{
 		Limit: p.takes[q.at].EffectiveLimit().Max(), RetryAfter: retry, ResetAfter: retry,
 	}
 }
 
-// refundAll leaves the line and gives back what was charged. Takes that were not asked for would not have been charged either.
+// refundAll leaves the delay queue and refunds all charges. Takes that were not decided are reported as allowed.
 func (p *delayedRequest) refundAll() {
 	p.place.Cancel()
 	private.HoldPermits(p.limiter, &p.takes, &p.out).(*sluice.Permit).Release(p.request.Context())
@@ -310,7 +311,7 @@ func (p *delayedRequest) refundAll() {
 	}
 }
 
-// describe adds to the last line's decision what the store does not know: who waits here.
+// describe adds the local delay queue, which the store does not see, to the decision of the last delayed take.
 func (p *delayedRequest) describe() {
 	d, behind := &p.out[p.last.at], p.place.Backlog()
 	d.Delay = p.waited
@@ -318,9 +319,9 @@ func (p *delayedRequest) describe() {
 	d.ResetAfter += behind
 }
 
-// release leaves the line, and stamps when.
+// release leaves the delay queue and records the time.
 func (p *delayedRequest) release() {
-	p.place.SkipSpacing = p.out[p.last.at].Source >= sluice.SourceFailOpen // nobody counts
+	p.place.SkipSpacing = p.out[p.last.at].Source >= sluice.SourceFailOpen // nothing is counted
 	left := p.place.Release()
 	p.departed = DelayEvent{p.last.rule.Name, p.place.EnqueuedAt, left, p.waited}
 	if p.config.OnDelay != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// edge is a handler with a queue, as the gateway is one.
+// edge is a handler with a queue, like the gateway.
 type edge struct {
 	control *admission.Controller
 	queue   func(http.ResponseWriter, *admission.QueueTarget)
 	seen    []observed
 }
 
-// observed is what became of a request that did not pass at once.
+// observed is the outcome of a request that was not allowed at once.
 type observed struct {
 	Denied, Kept bool
 	Rule         string
@@ -41,7 +41,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// again tries a request that was queued, and returns the denial if there is no room.
+// again tries to deliver a queued request, and returns the denial if a limit denies it.
 func (e *edge) again(w http.ResponseWriter, r *http.Request) *admission.Admission {
 	a := e.try(w, r, admission.Try{Retried: true})
 	if a != nil {
@@ -74,7 +74,7 @@ func (e *edge) try(w http.ResponseWriter, r *http.Request, try admission.Try) *a
 
 func limiter(store sluice.Store) *sluice.Limiter { return sluice.Must(sluice.NewWithRules(store, nil)) }
 
-// ok is a handler that only answers.
+// ok is a handler that responds with 200.
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
 
 func serve(h http.Handler, r *http.Request) *http.Response {
@@ -96,7 +96,7 @@ func refs(names ...string) (all []rules.Ref) {
 	return all
 }
 
-// where is a condition on the path.
+// where returns a condition on the path.
 func where(path string) rules.Match {
 	return rules.Match{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "path"}, Patterns: []string{path}}}}
 }

@@ -19,7 +19,7 @@ type Keyed struct {
 	mayDelay     bool // requests may have to wait
 	holdsPermits bool // requests hold permits
 	delays       delayQueues
-	scratch      sync.Pool // of *scratch
+	scratch      sync.Pool // *scratch
 }
 
 type scratch struct {
@@ -29,7 +29,7 @@ type scratch struct {
 	delayed   delayedRequest
 }
 
-// NewKeyed makes a Keyed for a limiter that has rules.
+// NewKeyed returns a Keyed for a limiter with rules.
 func NewKeyed(limiter *sluice.Limiter, c Config) *Keyed {
 	k := &Keyed{config: c, limiter: limiter, rules: limiter.Rules(), limitPerKey: private.HasLimitFor(limiter)}
 	k.policies = quota.NewPolicies(k.rules)
@@ -43,10 +43,9 @@ func NewKeyed(limiter *sluice.Limiter, c Config) *Keyed {
 	return k
 }
 
-// Admit decides a request. The limit, if it is not nil, applies instead of the limiter's, which has one rule then. For w
-// see [Controller.Admit].
+// Admit decides a request. A limit that is not nil replaces that of the limiter's only rule. For w see [Controller.Admit].
 func (k *Keyed) Admit(w http.ResponseWriter, r *http.Request, key string, cost int64, limit *sluice.Limit) (a Admission, err error) {
-	if limit == nil && k.limitPerKey { // the headers tell of it, so it must be known here
+	if limit == nil && k.limitPerKey { // the headers contain the limit
 		limit = k.limiter.Takes(r.Context(), nil, key, cost)[0].Limit
 	}
 	a.headers, a.reported.policies, a.reported.rules = &k.config.Headers, k.policies, k.rules
@@ -70,7 +69,7 @@ func (k *Keyed) Admit(w http.ResponseWriter, r *http.Request, key string, cost i
 	return a, nil
 }
 
-// admitOne asks the limiter by its front door, which costs no allocation.
+// admitOne decides under a single rule without allocations.
 func (k *Keyed) admitOne(r *http.Request, key string, cost int64, a *Admission) (allowed bool, err error) {
 	d := &a.reported.one[0]
 	switch {
@@ -87,7 +86,7 @@ func (k *Keyed) admitOne(r *http.Request, key string, cost int64, a *Admission) 
 	return cost == 0 || d.Allowed, err
 }
 
-// admitSeveral applies all rules at once.
+// admitSeveral decides under all rules together.
 func (k *Keyed) admitSeveral(
 	w http.ResponseWriter, r *http.Request, key string, cost int64, limit *sluice.Limit, a *Admission,
 ) (bool, error) {
@@ -125,7 +124,7 @@ func (k *Keyed) admitSeveral(
 	return true, nil
 }
 
-// decide has the limiter decide, and the request wait if it has to.
+// decide calls the limiter, and delays the request if a rule requires it.
 func (k *Keyed) decide(w http.ResponseWriter, r *http.Request, s *scratch, delayed bool) (bool, error) {
 	if !delayed {
 		return k.limiter.Decide(r.Context(), s.takes, s.decisions)
@@ -144,7 +143,7 @@ func (k *Keyed) decide(w http.ResponseWriter, r *http.Request, s *scratch, delay
 
 func always(int) bool { return true }
 
-// recycle returns the memory for another request to use, and forgets the key.
+// recycle clears the keys and returns the memory to the pool.
 func (s *scratch) recycle() {
 	clear(s.takes)
 	s.delayed.request = nil

@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// Whatever an upstream reports, a cost is between 0 and the maximum, and more than that is counted.
+// For any value in a response, the cost is between 0 and the maximum, and larger values are counted as a reached bound.
 func TestParseCost(t *testing.T) {
 	for _, tt := range []struct {
 		text    string

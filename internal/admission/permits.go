@@ -12,12 +12,12 @@ import (
 	"github.com/sluiceproject/sluice/internal/private"
 )
 
-// permitRetryAfter is when a caller may try again who was denied because too many requests are in flight. The store says when
-// the first lease ends, but most requests end long before that.
+// permitRetryAfter is the maximum RetryAfter of a denial by a concurrency limit. The store returns the time until the first
+// permit expires, but most requests end long before that.
 const permitRetryAfter = time.Second
 
-// holdPermits keeps the slots of a request, and has the decisions say what callers should be told. A request that is denied
-// after all gives them back.
+// holdPermits returns the permits of a request and sets the retry times of their decisions. If the request is denied, the
+// caller must release them.
 func holdPermits(l *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) *sluice.Permit {
 	permit := private.HoldPermits(l, &takes, &ds).(*sluice.Permit)
 	for i := range takes {
@@ -28,22 +28,22 @@ func holdPermits(l *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) *
 	return permit
 }
 
-// permitHandler is a handler that gives a slot back when it has served its one request: when the handler below returns or
-// panics, or if that has taken over the connection, when it has closed it too.
+// permitHandler releases the permit of its one request when next returns or panics or, if next has hijacked the connection,
+// when the connection is closed too.
 type permitHandler struct {
 	next   http.Handler
 	permit *sluice.Permit
 }
 
 func (f *permitHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	in := &inFlight{slot: f.permit, parts: 1}
+	in := &inFlight{permit: f.permit, parts: 1}
 	defer in.end(r)
 	f.next.ServeHTTP(in.wrap(w, r), r)
 }
 
-// inFlight counts what is left of a request: its handler, and the connection that the handler has taken over.
+// inFlight counts the unfinished parts of a request: its handler and a hijacked connection.
 type inFlight struct {
-	slot *sluice.Permit
+	permit *sluice.Permit
 
 	mu    sync.Mutex // guards parts
 	parts int
@@ -55,11 +55,11 @@ func (in *inFlight) end(r *http.Request) {
 	last := in.parts == 0
 	in.mu.Unlock()
 	if last {
-		in.slot.Release(r.Context())
+		in.permit.Release(r.Context())
 	}
 }
 
-// wrap returns a writer that knows when the connection is taken over, if it can be.
+// wrap returns a writer that tracks a hijacked connection, or w itself if it is no http.Hijacker.
 func (in *inFlight) wrap(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	below, ok := w.(http.Hijacker)
 	if !ok {
@@ -82,10 +82,10 @@ type hijackable struct {
 	r     *http.Request
 }
 
-// Unwrap lets http.ResponseController reach what the writer below can do.
+// Unwrap returns the wrapped writer, for http.ResponseController.
 func (h hijackable) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 
-// ReadFrom keeps the writer's own way of copying files.
+// ReadFrom preserves the io.ReaderFrom of the writer, which uses sendfile.
 func (h hijackable) ReadFrom(r io.Reader) (int64, error) { return io.Copy(h.ResponseWriter, r) }
 
 func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -108,7 +108,7 @@ func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 type closeWriter interface{ CloseWrite() error }
 
-// permitConn is a connection that keeps a request in flight until it is closed.
+// permitConn is a hijacked connection. Its request is in flight until it is closed.
 type permitConn struct {
 	net.Conn
 	closed func()
@@ -120,5 +120,5 @@ func (c *permitConn) Close() error {
 	return err
 }
 
-// ReadFrom keeps the connection's own way of copying.
+// ReadFrom preserves the io.ReaderFrom of the connection.
 func (c *permitConn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }

@@ -31,14 +31,14 @@ func TestQueueKeeps(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		rules []rules.Rule
-		want  string // who keeps the third request; none if it is denied
+		want  string // the rule that queues the third request; empty if it is denied
 	}{
-		{"kept", []rules.Rule{queueing}, "jobs"},
+		{"queued", []rules.Rule{queueing}, "jobs"},
 		{"two keep", []rules.Rule{queueing, with(func(r *rules.Rule) { r.Name = "other" })}, "jobs"},
-		{"another has room", []rules.Rule{{Name: "all", Limits: limits(sluice.PerDay(9))}, queueing}, "jobs"},
-		{"another refuses", []rules.Rule{queueing, reject}, ""},
-		{"another would refuse", []rules.Rule{queueing, {Name: "all", Limits: limits(sluice.PerDay(2)), Shadow: true}}, "jobs"},
-		{"an ordered line with room", []rules.Rule{queueing, ordered}, "line"},
+		{"another allows it", []rules.Rule{{Name: "all", Limits: limits(sluice.PerDay(9))}, queueing}, "jobs"},
+		{"another denies", []rules.Rule{queueing, reject}, ""},
+		{"another would deny", []rules.Rule{queueing, {Name: "all", Limits: limits(sluice.PerDay(2)), Shadow: true}}, "jobs"},
+		{"an ordered rule that allows it", []rules.Rule{queueing, ordered}, "line"},
 		{"in shadow", []rules.Rule{with(func(r *rules.Rule) { r.Shadow = true }), reject}, ""},
 		{"never fits", []rules.Rule{with(func(r *rules.Rule) { r.Cost.Default = 3 })}, ""},
 	} {
@@ -60,13 +60,13 @@ func TestQueueKeeps(t *testing.T) {
 				t.Errorf("status %d, kept by %q; want %d, %q", resp.StatusCode, got, want, tt.want)
 			}
 			if len(resp.Header["X-Ratelimit-Limit"]) > 0 && want == http.StatusAccepted {
-				t.Error("the hook found headers")
+				t.Error("headers were set before the request was queued")
 			}
 		})
 	}
 }
 
-// TestQueueKept: what is kept lasts longer than the request.
+// TestQueueKept: a QueueTarget stays valid after the request.
 func TestQueueKept(t *testing.T) {
 	var all []*admission.QueueTarget
 	h := newEdge(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
@@ -84,17 +84,17 @@ func TestQueueKept(t *testing.T) {
 		}
 	}
 	if len(all) != 10 {
-		t.Errorf("kept %d, want 10", len(all))
+		t.Errorf("queued %d, want 10", len(all))
 	}
 }
 
-// TestRetried: who tries a kept request again is told, whichever rule denies it, and nothing is written.
+// TestRetried: an attempt to deliver a queued request returns the denial, whichever rule denies it, and writes nothing.
 func TestRetried(t *testing.T) {
 	for name, onLimit := range map[string]rules.OnLimit{"queue": rules.OnLimitQueue, "reject": rules.OnLimitDeny} {
 		t.Run(name, func(t *testing.T) {
 			h := newEdge(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
 				Name: "jobs", Limits: limits(sluice.Every(time.Hour)), OnLimit: onLimit,
-			}}}), nil, func(http.ResponseWriter, *admission.QueueTarget) { t.Error("kept again") })
+			}}}), nil, func(http.ResponseWriter, *admission.QueueTarget) { t.Error("queued again") })
 			again := func() (*httptest.ResponseRecorder, *admission.Admission) {
 				rec := httptest.NewRecorder()
 				return rec, h.again(rec, request())
@@ -104,7 +104,7 @@ func TestRetried(t *testing.T) {
 			}
 			rec, denied := again()
 			if denied == nil || len(rec.Header()) > 0 || rec.Body.Len() > 0 {
-				t.Fatalf("denied %v, answered %v %q; want a denial and no answer", denied, rec.Header(), rec.Body)
+				t.Fatalf("denied %v, response %v %q; want a denial and no response", denied, rec.Header(), rec.Body)
 			}
 			if after, never := denied.RetryAfter, denied.ExceedsLimit; never || after <= 59*time.Minute || denied.Rule != "jobs" {
 				t.Errorf("after %v, never %t, rule %s", after, never, denied.Rule)
@@ -113,7 +113,7 @@ func TestRetried(t *testing.T) {
 	}
 }
 
-// TestOutcome: of each request that does not pass at once the admission tells why.
+// TestOutcome: the Admission of a request that is not allowed at once has the reason.
 func TestOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newEdge(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{
@@ -135,7 +135,7 @@ func TestOutcome(t *testing.T) {
 	})
 }
 
-// Who comes while others of its key wait stands in line behind them, although there is room, and pays nothing for it.
+// A request is queued behind others of its key, although the limit allows it, and is not charged.
 func TestInLine(t *testing.T) {
 	store := memstore.New()
 	waits := map[string]bool{}
@@ -155,9 +155,9 @@ func TestInLine(t *testing.T) {
 		}
 	}
 	if got := serve(h, who("bob")).StatusCode; got != http.StatusOK {
-		t.Errorf("bob, of whom nothing waits, is answered %d", got)
+		t.Errorf("status %d for bob, who has no queued requests", got)
 	}
-	// The first of the line is tried, and finds that nobody was charged while it waited.
+	// The first queued request is tried, and the requests queued behind it were not charged.
 	for i, want := range []int{http.StatusOK, http.StatusOK, 0} {
 		w := httptest.NewRecorder()
 		denied := h.again(w, who("ada")) != nil
@@ -166,13 +166,13 @@ func TestInLine(t *testing.T) {
 		}
 	}
 	if want := []string{"ada", "ada", "ada", "ada", "ada"}; !slices.Equal(kept, want) {
-		t.Errorf("kept %q", kept)
+		t.Errorf("queued %q", kept)
 	}
 }
 
-// TestQueuedOnce: a queued request is reported as denied once, however often it is tried before there is room, and charged
-// once by a rule that charges denied requests; by the rule that queues it when it comes, if that charges them, and when it
-// is delivered.
+// TestQueuedOnce: a queued request is reported as denied once, however often its delivery is tried, and charged once by
+// another rule that charges denied requests. The rule that queues it, if it charges denied requests, charges it on arrival
+// and on delivery.
 func TestQueuedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		jobs := rules.Rule{Name: "jobs", Limits: limits(sluice.PerHour(2).WithAlgorithm(sluice.FixedWindow)), OnLimit: rules.OnLimitQueue}
@@ -200,7 +200,7 @@ func TestQueuedOnce(t *testing.T) {
 				if d == nil {
 					delivered++
 				} else if after, never := d.RetryAfter, d.ExceedsLimit; after > time.Hour || after <= 0 || never {
-					t.Errorf("to be tried after %v, never %v", after, never)
+					t.Errorf("retry after %v, never %v", after, never)
 				}
 			}
 			<-time.After(time.Hour)

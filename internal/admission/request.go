@@ -18,42 +18,41 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Identity is what is known of whom a request is from beside the request itself.
+// Identity is the authenticated identity of a client.
 type Identity struct {
-	Claims     map[string]string // of a token that was verified
-	Attributes map[string]string // that only the program knows
+	Claims     map[string]string // claims of a verified token
+	Attributes map[string]string // attributes that the program sets
 }
 
-// NewRulesRequest shows an HTTP request to a set's rules.
+// NewRulesRequest returns the [rules.Request] of an HTTP request.
 func NewRulesRequest(r *http.Request, set *rules.Set) rules.Request {
 	return &ruleRequest{http: r, ip: ClientIP(set)}
 }
 
-// ruleRequest is an HTTP request as rules look at it.
+// ruleRequest is the [rules.Request] of an HTTP request.
 type ruleRequest struct {
 	http *http.Request
-	who  *Identity // nil: the request's context knows
+	who  *Identity // nil: from the request's context
 	ip   *clientip.Finder
 }
 
 var _ rules.Request = (*ruleRequest)(nil)
 
-// ClientIP finds the clients of requests as the rules configure it. Whatever is wrong with the configuration has been
-// reported by rules.New.
+// ClientIP returns the Finder that the set configures. Errors of the configuration have been reported by rules.New.
 func ClientIP(set *rules.Set) *clientip.Finder {
 	c := &set.Config().ClientIP
 	return clientip.New(clientip.Config{Header: c.Header, Hops: c.ProxyHops, Proxies: c.TrustedProxies})
 }
 
-// Addr is the client's address.
+// Addr returns the client's address.
 func (q *ruleRequest) Addr() netip.Addr { return q.ip.Addr(q.http) }
 
-// Attribute returns what rules ask for.
+// Attribute returns the value of a field.
 func (q *ruleRequest) Attribute(f *rules.Field) (string, rules.Presence) {
 	r := q.http
 	switch f.Kind {
 	case rules.FieldMethod:
-		return cmp.Or(r.Method, http.MethodGet), rules.Present // empty in requests that are to be sent
+		return cmp.Or(r.Method, http.MethodGet), rules.Present // empty means GET in client requests
 	case rules.FieldHost:
 		return r.Host, presentIf(r.Host != "")
 	case rules.FieldPath:
@@ -90,28 +89,28 @@ func presentIf(ok bool) rules.Presence {
 	return rules.Absent
 }
 
-// requestPath is the path as ServeMux and handlers see it, in the spelling in which it was sent if that is known.
+// requestPath returns the path as ServeMux and handlers see it, with the escapes that were sent if they are known.
 //
-// The URL keeps a path decoded in Path and, where the default spelling of that is not what was sent, in RawPath as it
-// was. SentPath gives RawPath as long as it still means Path, and otherwise spells Path anew. So an escaped slash is
-// still seen as escaped, and when other middleware has changed Path and forgotten RawPath, the path that counts is the
-// one that is served. RequestURI has neither property: it may be of the absolute form, and nobody changes it.
+// A URL has the decoded path in Path and, if the default encoding of Path differs from the path that was sent, the original
+// in RawPath. SentPath returns RawPath if it decodes to Path, and otherwise encodes Path. So an escaped slash stays escaped,
+// and if other middleware has changed Path but not RawPath, rules see the path that is served. RequestURI has neither
+// property: it may be in absolute form, and middleware does not change it.
 func requestPath(r *http.Request) string {
 	path := match.SentPath(r.URL)
 	switch {
 	case path == "": // "GET http://example.com HTTP/1.1", and CONNECT: ServeMux serves the root
 		return "/"
 	case strings.IndexByte(path, ';') >= 0:
-		// Rules cut parameters off: /users/;1/posts counts as /users/posts, and /a;b.json as /a. The handler gets the
-		// path as it was sent, and one for /users/{id}/posts or *.json would be reached past its limit. An escaped
-		// semicolon is refused by rules, and so should this one be.
+		// Rules remove parameters: /users/;1/posts counts as /users/posts, and /a;b.json as /a. The handler gets the path
+		// as it was sent, so that a client could reach a handler for /users/{id}/posts or *.json and bypass its limit. Rules
+		// reject an escaped semicolon, and must reject this one too.
 		return strings.ReplaceAll(path, ";", "%3B")
 	}
 	return path
 }
 
 func headerValue(r *http.Request, f *rules.Field) (string, rules.Presence) {
-	if f.Name == "Host" { // net/http takes it out of the header, and refuses a second one
+	if f.Name == "Host" { // net/http removes it from the header and rejects a second one
 		return strings.ToLower(r.Host), presentIf(r.Host != "")
 	}
 	for _, variant := range f.Variants {
@@ -154,13 +153,13 @@ func attributesOf(ctx context.Context) map[string]string {
 	return values
 }
 
-// ContextWithClaims tells rules the claims of a request with the context. They replace those that the context had.
+// ContextWithClaims returns a context with the claims. They replace those of ctx.
 func ContextWithClaims(ctx context.Context, claims map[string]string) context.Context {
 	return context.WithValue(ctx, claimsKey{}, claims)
 }
 
-// ContextWithAttributes tells rules attributes of a request with the context. They are added to those that the context
-// has; of two values for one name the later counts.
+// ContextWithAttributes returns a context with the attributes. They are added to those of ctx and replace values of the
+// same name.
 func ContextWithAttributes(ctx context.Context, values map[string]string) context.Context {
 	if before := attributesOf(ctx); len(before) > 0 {
 		both := maps.Clone(before)
@@ -170,8 +169,8 @@ func ContextWithAttributes(ctx context.Context, values map[string]string) contex
 	return context.WithValue(ctx, attributesKey{}, values)
 }
 
-// matchedRequest is a request beside its rules, and what was decided. Matches are reused: the keys of takes are in a buffer of
-// Matched, and nothing of a match may be used after it was recycled.
+// matchedRequest is a request with its matching rules and decisions. It is pooled: the keys of takes are in a buffer of
+// matched, and nothing of it may be used after recycle.
 type matchedRequest struct {
 	of        *ruleSet
 	request   ruleRequest
@@ -182,8 +181,8 @@ type matchedRequest struct {
 	mayBeRefunded func(i int) bool // mayRefund
 }
 
-// prepare makes room for the decisions and lists the policies that the takes are about. It marks the takes that are
-// settled when the request is done, if any are.
+// prepare allocates the decisions and returns the policies of the takes. If settles is true, it marks the takes that may be
+// settled when the request is done.
 func (m *matchedRequest) prepare(settles bool) *quota.Policies {
 	takes := m.matched.Takes
 	for i := range takes {
@@ -196,19 +195,19 @@ func (m *matchedRequest) prepare(settles bool) *quota.Policies {
 	return m.List.Of(&m.of.policies, takes)
 }
 
-// mayRefund reports whether a take may be given back when the request is done.
+// mayRefund reports whether a take may be refunded when the request is done.
 func (m *matchedRequest) mayRefund(i int) bool {
 	rule := m.matched.Rules[i]
 	return len(rule.ChargeStatus) > 0 || rule.ActualCost != nil
 }
 
-// charges remembers the takes that may have to be changed, with keys of its own; it is nil if there are none.
+// charges returns the takes that may have to be settled, with copies of their keys, or nil if there are none.
 func (m *matchedRequest) charges(limiter *sluice.Limiter, set func() *rules.Set) *statusCharges {
 	var c *statusCharges
 	for i := range m.matched.Takes {
 		rule := m.matched.Rules[i]
-		slot := m.matched.Takes[i].EffectiveLimit().Algorithm == sluice.Concurrency // is given back when the request is done
-		if slot || len(rule.ChargeStatus) == 0 && rule.ActualCost == nil {
+		permit := m.matched.Takes[i].EffectiveLimit().Algorithm == sluice.Concurrency // released when the request is done
+		if permit || len(rule.ChargeStatus) == 0 && rule.ActualCost == nil {
 			continue
 		}
 		t, charged := m.matched.Takes[i].Settlement(&m.decisions[i], 0)
@@ -219,7 +218,7 @@ func (m *matchedRequest) charges(limiter *sluice.Limiter, set func() *rules.Set)
 			c = &statusCharges{refundable: refundable{limiter: limiter}, set: set}
 		}
 		read := -1
-		if rule.ActualCost != nil { // what is hidden is so whoever decided
+		if rule.ActualCost != nil { // strip_header applies even if nothing was charged
 			if c.reader == nil {
 				c.reader = &costReader{client: m.request.Addr()}
 			}
@@ -235,20 +234,20 @@ func (m *matchedRequest) charges(limiter *sluice.Limiter, set func() *rules.Set)
 	return c
 }
 
-// keepsOrder reports whether a take's rule queues requests and keeps the order of its keys.
+// keepsOrder reports whether the rule of take i queues requests and keeps the order of each key.
 func (m *matchedRequest) keepsOrder(i int) bool {
 	rule := m.matched.Rules[i]
 	return rule.OnLimit == rules.OnLimitQueue && rule.Queue.Ordered && !m.List.Rules[i].Shadow
 }
 
-// chargedOnArrival reports whether a queued request is charged by a take's rule when it comes, and not when it is
-// delivered: the rule had room for it then, and charges denied requests too.
+// chargedOnArrival reports whether the rule of take i charges a queued request when it arrives and not when it is
+// delivered: the rule does not queue requests and also charges denied ones.
 func (m *matchedRequest) chargedOnArrival(i int) bool {
 	return m.matched.Takes[i].Rule.ChargeDenied && m.matched.Rules[i].OnLimit != rules.OnLimitQueue
 }
 
-// chargeOnce changes the takes of a queued request that is tried again. Rules that charged it when it came are only looked
-// at, and one that queues it charges its delivery but no attempt that finds no room.
+// chargeOnce changes the takes of an attempt to deliver a queued request. Rules that charged the request on arrival are only
+// peeked at, and the rule that queued it charges its delivery but no denied attempt.
 func (m *matchedRequest) chargeOnce(l *delayQueues) {
 	for i := range m.matched.Takes {
 		switch t := &m.matched.Takes[i]; {
@@ -260,17 +259,17 @@ func (m *matchedRequest) chargeOnce(l *delayQueues) {
 	}
 }
 
-// QueueTarget says how a request that is over a limit is kept for later.
+// QueueTarget describes how to queue a request.
 type QueueTarget struct {
-	Rule       string             // the rule that keeps it
-	Key        string             // whom it counts for under that rule
-	Options    rules.QueueOptions // of that rule, with the defaults written out
-	RetryAfter time.Duration      // when there may be room for it
-	Denied     []string           // policies that denied it, as callers know them; none if it only waits behind others
-	Charges    []rules.Charge     // of all rules that apply to it, for Try.Stored
+	Rule       string             // the rule that queues the request
+	Key        string             // its key under that rule
+	Options    rules.QueueOptions // options of that rule, with defaults filled in
+	RetryAfter time.Duration      // time until the request may be allowed
+	Denied     []string           // names of the policies that denied it; empty if it only waits behind others of its key
+	Charges    []rules.Charge     // charges of all rules that apply to it, for Try.Stored
 }
 
-// queueTarget says how a denied request is kept; nil if it is not.
+// queueTarget returns how to queue a denied request, or nil if it must be denied.
 func (m *matchedRequest) queueTarget() *QueueTarget {
 	by := -1
 	for i := range m.decisions {
@@ -295,22 +294,22 @@ func (m *matchedRequest) queueTarget() *QueueTarget {
 	}
 }
 
-// refundPlace gives back what a request was charged that has to stand in line.
+// refundPlace refunds an allowed request that must be queued behind others.
 func (m *matchedRequest) refundPlace(ctx context.Context, limiter *sluice.Limiter) {
 	for i := range m.decisions {
 		if m.chargedOnArrival(i) {
-			m.decisions[i].Granted = 0 // it stays charged
+			m.decisions[i].Granted = 0 // not refunded
 		}
 	}
 	back := newRefundable(limiter, m.matched.Takes, m.decisions)
 	back.refund(ctx)
-	for i := range m.decisions { // headers are about what is left now
+	for i := range m.decisions { // headers contain the quota after the refund
 		d := &m.decisions[i]
 		d.Remaining = min(d.Limit, d.Remaining+d.Granted)
 	}
 }
 
-// recycle returns the match for another request to use.
+// recycle returns the match to the pool.
 func (m *matchedRequest) recycle() {
 	m.matched.Clear()
 	m.request.http, m.request.who, m.delayed.request = nil, nil, nil
@@ -326,7 +325,7 @@ func isAnyDelayed(l *sluice.Limiter, takes []sluice.Take) bool {
 	return false
 }
 
-// isDelayed reports whether a request has to stand in line for a take.
+// isDelayed reports whether a take has a delay queue.
 func isDelayed(l *sluice.Limiter, t *sluice.Take) bool {
 	if t.Rule.Shadow || t.Cost <= 0 {
 		return false
@@ -344,7 +343,7 @@ func isDelayed(l *sluice.Limiter, t *sluice.Take) bool {
 	return t.Cost <= limit.Max() && !private.IsSuspended(l, t.Rule.Name)
 }
 
-// hasConcurrencyLimit reports whether a limit on what is in flight is among those of the takes.
+// hasConcurrencyLimit reports whether a take has a concurrency limit.
 func hasConcurrencyLimit(takes []sluice.Take) bool {
 	for i := range takes {
 		if takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {

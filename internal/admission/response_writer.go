@@ -12,18 +12,18 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// refundable is what a request was charged and may get back. The zero refundable is nothing.
+// refundable holds the refundable charges of a request. The zero refundable holds none.
 type refundable struct {
 	reservation *sluice.Reservation
 	limiter     *sluice.Limiter
 	takes       []sluice.Take
 }
 
-// newRefundable remembers how to give takes back.
+// newRefundable returns the refundable charges of takes.
 func newRefundable(limiter *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) refundable {
 	h := refundable{limiter: limiter}
 	for i := range takes {
-		if takes[i].EffectiveLimit().Algorithm == sluice.Concurrency { // permits are released by themselves
+		if takes[i].EffectiveLimit().Algorithm == sluice.Concurrency { // permits are released separately
 			continue
 		}
 		if back, ok := takes[i].Settlement(&ds[i], 0); ok {
@@ -33,11 +33,11 @@ func newRefundable(limiter *sluice.Limiter, takes []sluice.Take, ds []sluice.Dec
 	return h
 }
 
-// refundTimeout bounds how long a finished request is held up by a store that does not answer.
+// refundTimeout bounds the time that an unavailable store delays a finished request.
 const refundTimeout = time.Second
 
-// refund returns what was charged. The request's context may have ended, so it is not waited on. If the store fails the
-// limiter sends it later.
+// refund refunds the charges. It ignores the cancellation of ctx, because the request may have ended. If the store is
+// unavailable, the limiter sends the refund on recovery.
 func (h *refundable) refund(ctx context.Context) {
 	if h.reservation == nil && len(h.takes) == 0 {
 		return
@@ -51,8 +51,8 @@ func (h *refundable) refund(ctx context.Context) {
 	_ = h.limiter.Settle(ctx, h.takes)
 }
 
-// serveOutcome serves the request and says what status it ended with.
-// The reader, if there is one, reads what it has cost in the answer.
+// serveOutcome serves the request and calls ended with its final status. The reader, if not nil, reads the actual cost from
+// the response.
 func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, l *costReader, ended func(status int)) {
 	o := &responseWriter{ResponseWriter: w, reader: l}
 	panicked := true
@@ -73,15 +73,15 @@ func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, l *
 	panicked = false
 }
 
-// responseWriter is a response writer that remembers the status.
+// responseWriter is a response writer that records the status.
 type responseWriter struct {
 	http.ResponseWriter
 	status int
-	reader *costReader // nil: nobody reads the answer
-	ticket *shedTicket // nil: it passed no adaptive limit
+	reader *costReader // nil: the actual cost is not read
+	ticket *shedTicket // nil: no adaptive limit applies
 }
 
-// Unwrap lets http.ResponseController reach what the writer below can do.
+// Unwrap returns the wrapped writer, for http.ResponseController.
 func (o *responseWriter) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 
 func (o *responseWriter) WriteHeader(status int) {
@@ -103,7 +103,7 @@ func (o *responseWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom keeps the writer's own way of copying files, unless the body is looked at.
+// ReadFrom preserves the io.ReaderFrom of the writer, which uses sendfile, unless the body is read for the actual cost.
 func (o *responseWriter) ReadFrom(r io.Reader) (int64, error) {
 	o.begin(http.StatusOK)
 	if o.reader != nil && o.reader.body != nil {
@@ -120,7 +120,7 @@ func (o *responseWriter) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(o.ResponseWriter, r)
 }
 
-// isFile reports whether a reader is a file, for which nothing but the client is waited.
+// isFile reports whether a reader is a file. Copying a file waits only for the client.
 func isFile(r io.Reader) bool {
 	if l, ok := r.(*io.LimitedReader); ok {
 		r = l.R
@@ -129,7 +129,7 @@ func isFile(r io.Reader) bool {
 	return ok
 }
 
-// begin is called when the answer begins: with its status, or with the first of its body.
+// begin records the start of the response: its status, or the first part of its body.
 func (o *responseWriter) begin(status int) {
 	if o.status != 0 {
 		return
@@ -143,8 +143,8 @@ func (o *responseWriter) begin(status int) {
 	}
 }
 
-// wrap returns a writer that can flush and be hijacked if the one below can: code that asks for http.Flusher or
-// http.Hijacker must get the answer it would get without this package.
+// wrap returns a writer that implements http.Flusher and http.Hijacker exactly if the wrapped one does, so that type
+// assertions of handlers have the same result as without this package.
 func (o *responseWriter) wrap() http.ResponseWriter {
 	f, canFlush := o.ResponseWriter.(http.Flusher)
 	j, canHijack := o.ResponseWriter.(http.Hijacker)

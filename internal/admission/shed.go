@@ -17,67 +17,67 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Shedder turns requests away when not all can be served, the lower priorities first: those of a set's Priorities, at
-// the gates of its Shed.
+// Shedder is load-shedding middleware. It bounds the requests in flight per adaptive limit of the rule set and sheds low
+// priorities first, with 503 Service Unavailable. Retry-After is jittered, so that clients do not all retry at once.
 //
-// A gate learns how many requests may be in flight behind it from how long it takes until an answer begins and from how
-// many fail (502, 503, 504). It begins with its maximum, so that nobody is turned away before there is an overload.
-// Requests that Upgrade, and streams of events, are in flight until their answer begins: how long they last says nothing.
-// While a request waits for its client to send its body or to read its response, or for its turn (on_limit: delay), it is
-// not in flight, and the time is not measured: the upstream does not work on it, and slow clients must not keep others out.
-// Besides, [Shedder.Run] watches the process itself.
+// An adaptive limit follows the time to the first byte of the responses and the share of failures (502, 503, 504). It
+// starts at its maximum, so that no request is shed before an overload. Upgraded connections and event streams are in
+// flight only until the response starts, because their duration does not depend on the load. A request is not in flight,
+// and its time is not measured, while it waits for the client to send the body or read the response, or in a delay queue:
+// the upstream does no work for it, and slow clients must not use up the limit. Adaptive limits keep their state by name
+// when the set changes.
 //
-// Who is turned away gets 503 Service Unavailable with a Retry-After of a few seconds that differs from answer to
-// answer, so that not all come back at once. What gates have learnt is kept under their names when the set changes.
+// [Shedder.Run] also sheds requests under CPU pressure of the process.
 type Shedder struct {
 	set     func() *rules.Set
-	onShed  func(r *http.Request, gate string)
-	who     func(r *http.Request) *Identity // nil: the request's context knows
+	onShed  func(r *http.Request, limit string)
+	who     func(r *http.Request) *Identity // nil: from the request's context
 	process overload.CPUPressure
-	inner   bool // time is measured by Upstream
+	inner   bool // the latency is measured by MeasureUpstream
 	current atomic.Pointer[shedSet]
 
-	mu    sync.Mutex // guards gates
-	gates map[string]*shedGate
+	mu       sync.Mutex // guards limiters
+	limiters map[string]*shedLimiter
 }
 
-// shedSet is what is made once for a set of rules.
+// shedSet holds data derived from a rule set.
 type shedSet struct {
-	set   *rules.Set
-	gates map[*rules.AdaptiveLimit]*shedGate
-	loads sync.Pool // of *shedLoad
+	set      *rules.Set
+	limiters map[*rules.AdaptiveLimit]*shedLimiter
+	loads    sync.Pool // *shedMatch
 }
 
-type shedGate struct {
+type shedLimiter struct {
 	*overload.AdaptiveLimiter
 	byProcess [priorities]atomic.Int64
 }
 
 const priorities = int(rules.PriorityCritical-rules.PriorityLow) + 1
 
-// shedMatch is a request beside the set's priorities and gates.
+// shedMatch is pooled memory to find the priority and the adaptive limit of a request.
 type shedMatch struct {
 	request ruleRequest
 	matched rules.MatchResult
 }
 
-// NewShedder makes a Shedder. The function is asked for the set once per request, and may return another at any time.
+// NewShedder returns a Shedder. The function set is called once per request and may return another set at any time.
 func NewShedder(set func() *rules.Set) *Shedder {
-	return &Shedder{set: set, gates: make(map[string]*shedGate)}
+	return &Shedder{set: set, limiters: make(map[string]*shedLimiter)}
 }
 
-// OnShed has a function be called for each request that is turned away, before it is answered, with the name of the gate.
-// It is to be called before requests come.
-func (s *Shedder) OnShed(f func(r *http.Request, gate string)) { s.onShed = f }
+// OnShed sets the function that is called for each shed request, before the response is written, with the name of the
+// adaptive limit. It must be called before the first request.
+func (s *Shedder) OnShed(f func(r *http.Request, limit string)) { s.onShed = f }
 
-// IdentifyBy names who requests are from, instead of their contexts. It is to be called before requests come.
+// IdentifyBy sets the function that returns the identity of a request, which replaces that of its context. It must be
+// called before the first request.
 func (s *Shedder) IdentifyBy(who func(r *http.Request) *Identity) { s.who = who }
 
-// Run watches the process until the context ends, and has gates turn away low priorities, then normal ones, then high ones
-// while goroutines wait too long for a processor. Without it gates only protect what is behind them.
+// Run measures the CPU pressure of the process until ctx is done. While goroutines wait too long for a processor,
+// adaptive limits shed low priorities, then normal, then high ones. Without Run they protect only the upstream.
 func (s *Shedder) Run(ctx context.Context) { s.process.Run(ctx) }
 
-// Middleware is the middleware: it turns requests away before they reach next.
+// Middleware returns a handler that sheds requests before they reach next.
 func (s *Shedder) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		set := s.set()
@@ -85,22 +85,23 @@ func (s *Shedder) Middleware(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		gates := s.setFor(set)
-		load, err := gates.load(r, s.identity(r))
+		current := s.setFor(set)
+		load, err := current.load(r, s.identity(r))
 		switch {
 		case err != nil:
 			WriteError(w, r, err, nil)
 		case load.AdaptiveLimit == nil:
 			next.ServeHTTP(w, r)
 		default:
-			s.serve(w, r, next, load, gates.gates[load.AdaptiveLimit])
+			s.serve(w, r, next, load, current.limiters[load.AdaptiveLimit])
 		}
 	})
 }
 
-// MeasureUpstream has the time be measured from here on, where Handler is not all there is before the upstream: requests may wait
-// for their turn in between, or be answered without reaching it, which says nothing about overload. It is to be called
-// before requests come. Writers that middleware in between puts around the response need an Unwrap method.
+// MeasureUpstream returns a handler that starts the latency measurement when a request reaches next. Use it around the
+// upstream if other handlers between Middleware and the upstream delay requests or respond themselves, which is unrelated
+// to overload. It must be called before the first request. Response writers of middleware in between must have an Unwrap
+// method.
 func (s *Shedder) MeasureUpstream(next http.Handler) http.Handler {
 	s.inner = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -128,7 +129,7 @@ func (s *shedSet) load(r *http.Request, who *Identity) (rules.LoadClass, error) 
 	return load, err
 }
 
-// setFor returns what was made for the set.
+// setFor returns the shedSet of a set.
 func (s *Shedder) setFor(set *rules.Set) *shedSet {
 	if now := s.current.Load(); now != nil && now.set == set {
 		return now
@@ -138,37 +139,37 @@ func (s *Shedder) setFor(set *rules.Set) *shedSet {
 	if now := s.current.Load(); now != nil && now.set == set {
 		return now
 	}
-	made := &shedSet{set: set, gates: make(map[*rules.AdaptiveLimit]*shedGate)}
+	made := &shedSet{set: set, limiters: make(map[*rules.AdaptiveLimit]*shedLimiter)}
 	ip := ClientIP(set)
 	made.loads.New = func() any { return &shedMatch{request: ruleRequest{ip: ip}} }
-	kept := make(map[string]*shedGate)
+	kept := make(map[string]*shedLimiter)
 	for i := range set.Config().AdaptiveLimits {
 		g := &set.Config().AdaptiveLimits[i]
 		cfg := overload.Config{Min: g.Min, Max: g.Max, Shadow: g.Shadow}
-		gate := s.gates[g.Name]
-		if gate == nil {
-			gate = &shedGate{AdaptiveLimiter: overload.NewAdaptiveLimiter(cfg)}
+		limiter := s.limiters[g.Name]
+		if limiter == nil {
+			limiter = &shedLimiter{AdaptiveLimiter: overload.NewAdaptiveLimiter(cfg)}
 		} else {
-			gate.Configure(cfg)
+			limiter.Configure(cfg)
 		}
-		kept[g.Name], made.gates[g] = gate, gate
+		kept[g.Name], made.limiters[g] = limiter, limiter
 	}
-	s.gates = kept
+	s.limiters = kept
 	s.current.Store(made)
 	return made
 }
 
-// serve has the request pass the gate, or turns it away.
-func (s *Shedder) serve(w http.ResponseWriter, r *http.Request, next http.Handler, load rules.LoadClass, gate *shedGate) {
+// serve calls next if the adaptive limit admits the request, and otherwise sheds it.
+func (s *Shedder) serve(w http.ResponseWriter, r *http.Request, next http.Handler, load rules.LoadClass, limiter *shedLimiter) {
 	p := overload.Priority(load.Priority - rules.PriorityLow)
 	if !s.process.Admits(p) {
-		if gate.byProcess[p].Add(1); !load.AdaptiveLimit.Shadow {
+		if limiter.byProcess[p].Add(1); !load.AdaptiveLimit.Shadow {
 			s.shed(w, r, load.AdaptiveLimit.Name)
 			return
 		}
 	}
 	f := &shedTicket{skippedUpstream: s.inner}
-	if !gate.Acquire(p, &f.ticket) {
+	if !limiter.Acquire(p, &f.ticket) {
 		s.shed(w, r, load.AdaptiveLimit.Name)
 		return
 	}
@@ -184,35 +185,36 @@ func (s *Shedder) serve(w http.ResponseWriter, r *http.Request, next http.Handle
 	panicked = false
 }
 
-// Retry-After is between these.
+// Bounds of the random Retry-After of shed requests.
 const (
 	minShedRetryAfter = time.Second
 	maxShedRetryAfter = 5 * time.Second
 )
 
-func (s *Shedder) shed(w http.ResponseWriter, r *http.Request, gate string) {
+func (s *Shedder) shed(w http.ResponseWriter, r *http.Request, limit string) {
 	if s.onShed != nil {
-		s.onShed(r, gate)
+		s.onShed(r, limit)
 	}
 	after := minShedRetryAfter + rand.N(maxShedRetryAfter-minShedRetryAfter)
 	seconds := strconv.FormatInt(quota.CeilSeconds(after), 10)
 	w.Header().Set("Retry-After", seconds)
 	p := problem.Problem{
 		Type: problem.TypeCapacity, Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable,
-		Detail: "More requests have come than can be served at the moment; retry in " + seconds + " s.", Instance: problem.Instance(r),
+		Detail: "The server is overloaded and has shed this request; retry in " + seconds + " s.", Instance: problem.Instance(r),
 		RetryAfterMS: after.Milliseconds(),
 	}
 	p.Write(w)
 }
 
-// shedTicket is a request that has passed a gate, and the writer of its answer.
+// shedTicket is a request that an adaptive limit has admitted, and the writer of its response.
 type shedTicket struct {
 	responseWriter
 	ticket          overload.Ticket
-	skippedUpstream bool // it has not got to the upstream
+	skippedUpstream bool // it has not reached the upstream
 }
 
-// wait begins a time in which the request waits for its client, and resume ends it. Both do nothing without a ticket.
+// wait marks the start, and resume the end, of a time in which the request waits for its client or in a delay queue. Both do
+// nothing on a nil ticket.
 func (f *shedTicket) wait() {
 	if f != nil {
 		f.ticket.Wait()
@@ -237,7 +239,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// upstreamBody is a response's body that is copied to the client. Only reading it waits for the upstream.
+// upstreamBody is the body of a response while it is copied to the client. Only reading it waits for the upstream.
 type upstreamBody struct {
 	io.Reader
 	ticket *shedTicket
@@ -254,7 +256,7 @@ func (f *shedTicket) begin() {
 	f.ticket.StartTimer()
 }
 
-// firstByte ends the measuring, and the request in flight of what will last as long as it likes.
+// firstByte ends the measurement. An upgraded connection or an event stream is no longer in flight afterwards.
 func (f *shedTicket) firstByte() {
 	f.ticket.ResponseStarted()
 	events := strings.HasPrefix(f.Header().Get("Content-Type"), "text/event-stream")
@@ -263,14 +265,14 @@ func (f *shedTicket) firstByte() {
 	}
 }
 
-// outcomeOf says what the status tells of overload.
+// outcomeOf returns the outcome of a status for the adaptive limit.
 func (f *shedTicket) outcomeOf() overload.Outcome {
 	switch status := f.status; {
-	case f.skippedUpstream, status == http.StatusTooManyRequests: // a limit, whoever's it is
+	case f.skippedUpstream, status == http.StatusTooManyRequests: // a rate limit, ours or the upstream's
 		return overload.NotForwarded
 	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		return overload.Failed
-	case status == statusClientLeft, status == http.StatusRequestTimeout: // it did not send its request
+	case status == statusClientClosed, status == http.StatusRequestTimeout: // 408: the client did not send its request
 		return overload.ClientClosed
 	}
 	return overload.Responded
@@ -288,11 +290,11 @@ func (f *shedTicket) leave(r *http.Request, panicked bool) {
 	f.ticket.Done(o)
 }
 
-// shedTicketOf finds the ticket of the request that the writer answers.
+// shedTicketOf returns the ticket of the request that w belongs to, or nil.
 func shedTicketOf(w http.ResponseWriter) *shedTicket {
 	for {
-		if o, ok := w.(interface{ flightOf() *shedTicket }); ok {
-			if f := o.flightOf(); f != nil {
+		if o, ok := w.(interface{ ticketOf() *shedTicket }); ok {
+			if f := o.ticketOf(); f != nil {
 				return f
 			}
 		}
@@ -304,29 +306,29 @@ func shedTicketOf(w http.ResponseWriter) *shedTicket {
 	}
 }
 
-func (o *responseWriter) flightOf() *shedTicket { return o.ticket }
+func (o *responseWriter) ticketOf() *shedTicket { return o.ticket }
 
-// AdaptiveLimitState is what a gate does at the moment.
+// AdaptiveLimitState is the current state of an adaptive limit.
 type AdaptiveLimitState struct {
 	Name     string
-	Limit    int // how many may be in flight
+	Limit    int // maximum number of requests in flight
 	InFlight int
-	// ShedByUpstream is how many were turned away because of what is behind the gate, and ShedByProcess because of this process, of
-	// each priority: ShedByUpstream[rules.PriorityHigh-rules.PriorityLow]. In shadow they were served.
+	// ShedByUpstream counts requests shed because of the upstream, ShedByProcess those shed because of CPU pressure, by
+	// priority: ShedByUpstream[rules.PriorityHigh-rules.PriorityLow]. In shadow mode they are counted but served.
 	ShedByUpstream, ShedByProcess [priorities]int64
 }
 
-// AdaptiveLimits are the gates of the set that came last, in its order.
+// AdaptiveLimits returns the states of the adaptive limits of the current set, in its order.
 func (s *Shedder) AdaptiveLimits() []AdaptiveLimitState {
 	set := s.set()
 	if set == nil || !set.HasAdaptiveLimits() {
 		return nil
 	}
 	made := s.setFor(set)
-	all := make([]AdaptiveLimitState, 0, len(made.gates))
+	all := make([]AdaptiveLimitState, 0, len(made.limiters))
 	for i := range set.Config().AdaptiveLimits {
 		of := &set.Config().AdaptiveLimits[i]
-		g := made.gates[of]
+		g := made.limiters[of]
 		state := AdaptiveLimitState{Name: of.Name, Limit: g.Limit(), InFlight: g.InFlight()}
 		for p := range priorities {
 			state.ShedByUpstream[p], state.ShedByProcess[p] = g.Shed(overload.Priority(p)), g.byProcess[p].Load()
@@ -336,10 +338,10 @@ func (s *Shedder) AdaptiveLimits() []AdaptiveLimitState {
 	return all
 }
 
-// Pressure is how much the process has too much to do: 0 if all is well, 1 if only what is critical is served.
+// Pressure returns the CPU pressure of the process: 0 is none, at 1 only requests of priority critical are served.
 func (s *Shedder) Pressure() float64 { return s.process.Pressure() }
 
-// SetAside excludes the request from what the adaptive limit learns from: its outcome is unrelated to the upstream.
+// SetAside excludes the request from the samples of the adaptive limit, because its outcome is unrelated to the upstream.
 func (o *responseWriter) SetAside() {
 	if o.ticket != nil {
 		o.ticket.skippedUpstream = true

@@ -16,14 +16,14 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write testdata/api anew")
+var update = flag.Bool("update", false, "rewrite testdata/api")
 
-// publicFolders lists the packages that programs of others import.
+// publicFolders lists the packages that other programs may import.
 var publicFolders = []string{
 	".", "grpclimit", "httplimit", "memcachestore", "memstore", "redisstore", "redisstore/goredis", "rulefile", "rules", "storetest",
 }
 
-// TestExportedAPI compares what each public package exports with a file, so that a change of it is seen in review.
+// TestExportedAPI compares the exported API of each public package with a file, so that changes are visible in review.
 func TestExportedAPI(t *testing.T) {
 	for _, folder := range publicFolders {
 		name := strings.ReplaceAll(folder, "/", "_")
@@ -45,7 +45,7 @@ func TestExportedAPI(t *testing.T) {
 		if bytes.Equal(got, want) {
 			continue
 		}
-		t.Errorf("what %s exports has changed: if that is meant, run go test ./internal/archtest -update and say so in CHANGELOG.md\n%s",
+		t.Errorf("the exported API of %s has changed: if this is intended, run go test ./internal/archtest -update and add it to CHANGELOG.md\n%s",
 			folder, difference(string(want), string(got)))
 	}
 }
@@ -67,7 +67,7 @@ func difference(old, now string) string {
 	return b.String()
 }
 
-// exportedBy writes what a folder's package exports as Go declarations, in order of their names.
+// exportedBy returns the exported API of a folder's package as Go declarations, sorted by name.
 func exportedBy(t *testing.T, folder string) []byte {
 	t.Helper()
 	var texts []string
@@ -108,7 +108,7 @@ func sourcesOf(t *testing.T, folder string) (all []source) {
 	return all
 }
 
-// withoutGaps removes empty lines, which stand where comments were.
+// withoutGaps removes empty lines, which remain where comments were.
 func withoutGaps(text []byte) []byte {
 	var lines [][]byte
 	for line := range bytes.Lines(text) {
@@ -119,8 +119,8 @@ func withoutGaps(text []byte) []byte {
 	return bytes.Join(lines, nil)
 }
 
-// exportedDecls are the exported declarations of a file, each by itself and without comments, bodies and fields that are not
-// exported.
+// exportedDecls returns the exported declarations of a file, separately and without comments, bodies and unexported
+// fields.
 func exportedDecls(f *ast.File) (decls []ast.Decl) {
 	if !ast.FileExports(f) {
 		return nil
@@ -141,7 +141,7 @@ func exportedDecls(f *ast.File) (decls []ast.Decl) {
 	return decls
 }
 
-// receiver is the name of a method's type.
+// receiver returns the name of a method's type.
 func receiver(d *ast.FuncDecl) string {
 	of := d.Recv.List[0].Type
 	for {
@@ -158,8 +158,8 @@ func receiver(d *ast.FuncDecl) string {
 	}
 }
 
-// apart are the specs of a declaration, each by itself. Constants of one group stay together: some take their value from their
-// place in it.
+// apart returns the specs of a declaration separately. Constants of one group stay together, because some take their
+// value from their position in it.
 func apart(d *ast.GenDecl) (decls []ast.Decl) {
 	d.Doc = nil
 	for _, spec := range d.Specs {
@@ -184,7 +184,7 @@ func apart(d *ast.GenDecl) (decls []ast.Decl) {
 	return decls
 }
 
-// TestPublicSignatures holds exported declarations of public packages to types that their users can name.
+// TestPublicSignatures checks that exported declarations of public packages use only types that their users can name.
 func TestPublicSignatures(t *testing.T) {
 	for _, folder := range publicFolders {
 		for _, s := range sourcesOf(t, folder) {
@@ -195,9 +195,9 @@ func TestPublicSignatures(t *testing.T) {
 	}
 }
 
-// internalTypes lists exported declarations of a file that name something of an internal package.
+// internalTypes returns the exported declarations of a file that use a name of an internal package.
 func internalTypes(s source) (faults []string) {
-	hidden := make(map[string]string) // the name in this file → the import path
+	hidden := make(map[string]string) // import path by name in this file
 	for _, i := range s.file.Imports {
 		from, err := strconv.Unquote(i.Path.Value)
 		if err != nil || !strings.Contains(from, "/internal/") {
@@ -211,7 +211,7 @@ func internalTypes(s source) (faults []string) {
 	}
 	for _, d := range exportedDecls(s.file) {
 		ast.Inspect(d, func(n ast.Node) bool {
-			if v, ok := n.(*ast.ValueSpec); ok && v.Type == nil { // its value is not part of what is exported
+			if v, ok := n.(*ast.ValueSpec); ok && v.Type == nil { // its value is not part of the API
 				return false
 			}
 			if of, ok := n.(*ast.SelectorExpr); ok {
@@ -243,6 +243,6 @@ var Sentinel = step.Err
 var Declared step.Error
 `
 	if got := len(internalTypes(parse(t, "p.go", text))); got != 3 {
-		t.Errorf("%d faults, want those of Shown, Params and Declared: %q", got, internalTypes(parse(t, "p.go", text)))
+		t.Errorf("%d errors, want those of Shown, Params and Declared: %q", got, internalTypes(parse(t, "p.go", text)))
 	}
 }

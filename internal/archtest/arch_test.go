@@ -18,22 +18,21 @@ import (
 
 const module = "github.com/sluiceproject/sluice"
 
-// Words that stand for many folders in mayImport.
+// Wildcards in mayImport.
 const (
 	anything  = "<anything>"
 	anyPublic = "<any public folder>" // none below internal, cmd or examples
 )
 
-// mayImport: the folders of ours that a folder's code, tests apart, may import
-// directly. Every folder with Go code has a line here, in whatever module of the
-// workspace it is.
+// mayImport lists the folders of this repository that a folder's code, except tests, may import directly. Every folder
+// of the workspace with Go code has a line here.
 var mayImport = map[string][]string{
 	".":              {"internal/step", "internal/group", "internal/private", "internal/remote", "internal/permit"},
 	"internal/step":  {},
 	"internal/group": {"internal/step"},
 	"internal/table": {"internal/step", "internal/group", "internal/bounds"},
 
-	// The door: what packages of this repository know of the root, and users need not.
+	// Access to unexported parts of the root package, for this repository only.
 	"internal/private": {"internal/step", "internal/group"},
 
 	// Between a limiter and its store.
@@ -43,12 +42,12 @@ var mayImport = map[string][]string{
 	// Goroutines that their owners wait for.
 	"internal/goroutines": {},
 
-	// Bounds on what outsiders can make a process hold or do.
+	// Bounds on the memory and work that untrusted input can cause.
 	"internal/bounds":          {},
 	"internal/buffers":         {"internal/bounds", "internal/keyenc"},
 	"cmd/internal/edge/shares": {},
 
-	// What servers that Sluice depends on may send.
+	// Bounds on the replies of servers that Sluice depends on.
 	"internal/arrival":    {},
 	"internal/replyguard": {"internal/arrival", "internal/bounds"},
 
@@ -57,10 +56,10 @@ var mayImport = map[string][]string{
 	"cmd/internal/pemfile":         {"internal/plainfile"},
 	"cmd/internal/edge/domainname": {},
 
-	// Bodies of requests.
+	// Request bodies.
 	"cmd/internal/jsonbody": {},
 
-	// Stores, what they share, and the suite that every store passes.
+	// Stores, their shared code, and the conformance suite.
 	"internal/storekit":  {".", "internal/private", "internal/step", "internal/group"},
 	"memstore":           {".", "internal/private", "internal/storekit", "internal/step", "internal/group", "internal/table", "internal/plainfile"},
 	"redisstore":         {".", "internal/private", "internal/storekit", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/replyguard", "internal/plainfile", "internal/goroutines"},
@@ -68,7 +67,7 @@ var mayImport = map[string][]string{
 	"memcachestore":      {".", "internal/private", "internal/storekit", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/bounds", "internal/goroutines"},
 	"storetest":          {".", "internal/private", "internal/storekit", "internal/step"},
 
-	// Servers that tests start.
+	// Servers for tests.
 	"internal/testenv/redistest":          {"internal/testenv/tcptest"},
 	"internal/testenv/memcachetest":       {"internal/testenv/tcptest"},
 	"cmd/internal/testenv/prometheustest": {"internal/testenv/tcptest"},
@@ -78,11 +77,11 @@ var mayImport = map[string][]string{
 	"internal/testenv/tcptest":            {},
 	"internal/testenv/outagetest":         {".", "internal/testenv/faultproxy"},
 
-	// What tests share: what hostile clients, upstreams, stores and files send, and how allocations are counted.
+	// Shared by tests: hostile input of clients, upstreams, stores and files, and counting of allocations.
 	"cmd/internal/testenv/attacks": {"internal/testenv/tcptest"},
 	"internal/testenv/allocs":      {},
 
-	// Rules: what is limited, by whom and how much; and the files that say so.
+	// Rules and rule files.
 	"internal/keyenc":     {},
 	"internal/pairs":      {},
 	"internal/suggest":    {},
@@ -92,10 +91,10 @@ var mayImport = map[string][]string{
 	"internal/strictyaml": {"internal/panics", "internal/suggest", "internal/bounds"},
 	"rulefile":            {".", "rules", "internal/panics", "internal/plainfile", "internal/suggest", "internal/strictyaml", "internal/bounds"},
 
-	// Whom to turn away when not all can be served.
+	// Load shedding.
 	"internal/overload": {},
 
-	// Edges. They are handed a limiter and never learn what store it uses.
+	// Edges. They get a limiter and do not depend on a store.
 	"internal/shaper":    {"internal/bounds"},
 	"internal/clientip":  {"internal/bounds", "internal/keyenc"},
 	"internal/problem":   {},
@@ -105,7 +104,7 @@ var mayImport = map[string][]string{
 	"httplimit":          {".", "rules", "internal/admission", "internal/clientip", "internal/cors", "internal/keyenc", "internal/pairs", "internal/quota"},
 	"grpclimit":          {"."},
 
-	// The service: Envoy's protocol, Redis', and JSON.
+	// The service: Envoy's protocol, the Redis protocol, and JSON.
 	"cmd/internal/edge/rls":        {".", "internal/private", "rules", "internal/bounds"},
 	"cmd/internal/edge/resp":       {".", "internal/private", "internal/bounds"},
 	"cmd/internal/edge/checkapi":   {".", "cmd/internal/jsonbody", "internal/admission", "internal/clientip", "internal/private", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/suggest", "internal/bounds", "internal/problem", "internal/match"},
@@ -116,10 +115,10 @@ var mayImport = map[string][]string{
 	"cmd/internal/operate/topkeys": {},
 	"cmd/internal/operate/metrics": {".", "rules", "internal/bounds", "internal/shaper", "cmd/internal/operate/topkeys"},
 
-	// Who requests are from.
+	// Authentication.
 	"cmd/internal/gateway/authn": {".", "rules", "cmd/internal/pemfile", "internal/plainfile", "internal/keyenc", "internal/panics", "internal/suggest", "internal/strictyaml", "internal/bounds"},
 
-	// What the service tells of itself.
+	// Logs, metrics and traces of the service.
 	"cmd/internal/operate/logwriter":   {"internal/bounds", "internal/plainfile"},
 	"cmd/internal/operate/logging":     {".", "rules"},
 	"cmd/internal/operate/telemetry":   {".", "internal/plainfile", "cmd/internal/edge/rls"},
@@ -127,17 +126,17 @@ var mayImport = map[string][]string{
 	"cmd/internal/testenv/otlptest":    {},
 	"cmd/internal/operate/accesslog":   {"cmd/internal/operate/logwriter"},
 
-	// The service: proxies that ask for each request.
+	// The service: forward authentication for proxies.
 	"cmd/internal/edge/forwardauth":        {".", "rules", "internal/admission", "internal/quota", "internal/problem"},
 	"cmd/internal/testenv/forwardauthtest": {"internal/testenv/tcptest"},
-	// The gateway: a proxy that applies rules.
+	// The gateway: a reverse proxy that applies rules.
 	"cmd/internal/gateway/gateway": {".", "rules", "internal/admission", "internal/clientip", "internal/cors", "internal/quota", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/keyenc", "cmd/internal/gateway/queue", "cmd/internal/edge/shares", "internal/problem", "internal/match"},
-	// Who asks a running service. It knows what is sent and nothing of how it is answered.
+	// Clients of a running service. They know the messages of its API and nothing of its implementation.
 	"cmd/internal/operate/adminclient": {"internal/plainfile", "cmd/internal/pemfile", "cmd/internal/operate/adminmsg"},
 	"cmd/internal/operate/adminmsg":    {},
 	"cmd/internal/operate/admincli":    {"rules", "cmd/internal/operate/adminclient", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/sample", "cmd/internal/term"},
 
-	// What takes the place of Envoy's own service.
+	// The drop-in replacement for Envoy's rate limit service.
 	"cmd/internal/envoy/stats": {"internal/strictyaml"},
 	"cmd/internal/envoy/xds":   {".", "rules", "internal/bounds", "internal/panics"},
 	"cmd/internal/envoy/envoyratelimit": {
@@ -146,36 +145,36 @@ var mayImport = map[string][]string{
 	},
 
 	// Tests that users write for their rules.
-	"cmd/internal/rulework/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/suggest", "internal/strictyaml", "cmd/internal/rulework/faults", "cmd/internal/rulework/sample", "cmd/internal/term", "internal/match"},
+	"cmd/internal/rulework/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/suggest", "internal/strictyaml", "cmd/internal/rulework/fileerrors", "cmd/internal/rulework/sample", "cmd/internal/term", "internal/match"},
 
-	// Requests as people write them down, and how the command line talks to people.
-	"cmd/internal/rulework/sources":  {"rulefile", "internal/plainfile", "cmd/internal/rulework/faults"},
-	"cmd/internal/rulework/faults":   {"rules", "rulefile", "cmd/internal/term"},
-	"cmd/internal/rulework/describe": {".", "rules", "cmd/internal/rulework/examples", "cmd/internal/term"},
-	"cmd/internal/rulework/examples": {".", "rules", "httplimit", "memstore", "internal/match", "internal/quota", "cmd/internal/gateway/gateway", "cmd/internal/gateway/queue", "cmd/internal/rulework/sample"},
-	"cmd/internal/rulework/check":    {".", "rules", "rulefile", "memstore", "cmd/internal/config", "cmd/internal/rulework/describe", "cmd/internal/rulework/faults", "cmd/internal/rulework/sources", "cmd/internal/term", "internal/strictyaml"},
-	"cmd/internal/rulework/sample":   {"rules", "httplimit"},
-	"cmd/internal/rulework/format":   {"rulefile", "internal/plainfile"},
-	"cmd/internal/term":              {"internal/plainfile", "internal/strictyaml"}, // tables, colours, exit codes
+	// Requests in text form, and the output of the command line.
+	"cmd/internal/rulework/sources":    {"rulefile", "internal/plainfile", "cmd/internal/rulework/fileerrors"},
+	"cmd/internal/rulework/fileerrors": {"rules", "rulefile", "cmd/internal/term"},
+	"cmd/internal/rulework/describe":   {".", "rules", "cmd/internal/rulework/examples", "cmd/internal/term"},
+	"cmd/internal/rulework/examples":   {".", "rules", "httplimit", "memstore", "internal/match", "internal/quota", "cmd/internal/gateway/gateway", "cmd/internal/gateway/queue", "cmd/internal/rulework/sample"},
+	"cmd/internal/rulework/check":      {".", "rules", "rulefile", "memstore", "cmd/internal/config", "cmd/internal/rulework/describe", "cmd/internal/rulework/fileerrors", "cmd/internal/rulework/sources", "cmd/internal/term", "internal/strictyaml"},
+	"cmd/internal/rulework/sample":     {"rules", "httplimit"},
+	"cmd/internal/rulework/format":     {"rulefile", "internal/plainfile"},
+	"cmd/internal/term":                {"internal/plainfile", "internal/strictyaml"}, // tables, colours, exit codes
 
-	// Rules beside the traffic that there was.
+	// Simulation of rules on recorded traffic.
 	"cmd/internal/traffic/logs":     {"internal/plainfile", "cmd/internal/operate/accesslog"},
 	"cmd/internal/traffic/simulate": {".", "rules", "memstore", "internal/match", "internal/pairs", "cmd/internal/operate/accesslog", "cmd/internal/traffic/logs", "cmd/internal/term"},
 
-	// What is left of the limits that rules have for a request.
+	// The remaining quota of a request under all its rules.
 	"cmd/internal/rulework/explain": {".", "rules", "httplimit", "cmd/internal/rulework/sample", "cmd/internal/term"},
 
-	// The service: for operators.
+	// The service: the admin API.
 	"cmd/internal/operate/adminapi": {".", "cmd/internal/jsonbody", "rules", "internal/plainfile", "httplimit", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/keyenc", "internal/bounds", "internal/problem", "internal/quota", "internal/strictyaml"},
 
-	// The gateway: servers that requests are forwarded to.
+	// The gateway: upstream servers.
 	"cmd/internal/gateway/upstream": {"internal/bounds", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
-	// Requests that are kept for later.
+	// The durable queue.
 	"cmd/internal/gateway/queue": {"internal/bounds", "internal/keyenc", "cmd/internal/pemfile", "internal/plainfile", "internal/replyguard", "internal/problem", "internal/goroutines"},
 
 	// Programs.
 	"cmd/sluice":               {anything},
-	"cmd/internal/serve":       {anything}, // it joins all rooms
+	"cmd/internal/serve":       {anything}, // it connects all packages
 	"cmd/internal/demo":        {"cmd/internal/config", "cmd/internal/operate/adminclient", "cmd/internal/operate/logwriter", "cmd/internal/serve", "cmd/internal/term"},
 	"cmd/internal/stores":      {".", "memstore", "redisstore", "memcachestore", "cmd/internal/config", "cmd/internal/pemfile"},
 	"examples/quickstart":      {anyPublic},
@@ -187,12 +186,12 @@ var mayImport = map[string][]string{
 	"examples/wait":            {anyPublic},
 	"examples/virtual-clock":   {anyPublic},
 
-	// Load on servers, and its report.
+	// Load generation, and its report.
 	"cmd/internal/loadgen":        {},
 	"cmd/internal/loadgen/report": {"cmd/internal/loadgen"},
 	"cmd/internal/loadgen/bench":  {"cmd/internal/loadgen", "cmd/internal/loadgen/report", "cmd/internal/operate/logwriter", "cmd/internal/pemfile", "cmd/internal/term", "internal/plainfile"},
 
-	// Tests alone.
+	// Only tests.
 	"internal/archtest":         {},
 	"cmd/internal/doctest":      {},
 	"cmd/internal/doctest/walk": {anything},
@@ -200,22 +199,22 @@ var mayImport = map[string][]string{
 	"cmd/internal/schematest":   {},
 }
 
-// A ban is one thing that a folder must not reach. In path, "./x" is our
-// folder x, "..." stands for any text, and whatever lies below is meant too.
+// A ban is a package that a folder must not depend on. In path, "./x" is folder x of this repository, "..." matches any
+// text, and subfolders are included.
 type ban struct {
 	path string
 	why  string
-	// direct bans the import alone. Some packages are below nearly all of the
-	// standard library, so that banning them at any distance would ban errors.
+	// direct bans only direct imports. Nearly all of the standard library depends on some packages, so that banning
+	// indirect imports of them would ban errors.
 	direct bool
 }
 
 var (
 	stores = []ban{
-		{path: "./...store", why: "the caller names the store; whoever imports one forces it on every user"},
+		{path: "./...store", why: "the caller chooses the store; importing one would force it on every user"},
 	}
 	suite = []ban{
-		{path: "./storetest", why: "it is for tests and brings their libraries along"},
+		{path: "./storetest", why: "it is for tests and depends on their libraries"},
 	}
 	edges = []ban{
 		{path: "./httplimit", why: "edges are above: they import the limiter, not the reverse"},
@@ -239,8 +238,8 @@ var (
 	}
 )
 
-// neverReach: what a folder's code must not depend on, at any distance unless
-// the ban is direct.
+// neverReach lists the packages that a folder's code must not depend on, directly or, unless the ban is direct,
+// indirectly.
 var neverReach = map[string][]ban{
 	".":             slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/step": slices.Concat(pure, protocols, weight),
@@ -255,7 +254,7 @@ var neverReach = map[string][]ban{
 	"memstore":          slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"storetest":         slices.Concat(stores, edges, ruleSets, protocols, weight),
 	"redisstore": slices.Concat(suite, edges, ruleSets, weight, []ban{
-		{path: "github.com/redis/go-redis", why: "who uses the store's own client should not have to link another"},
+		{path: "github.com/redis/go-redis", why: "programs that use the store's own client should not have to link another"},
 	}),
 	"redisstore/goredis":       slices.Concat(suite, edges, ruleSets, weight),
 	"memcachestore":            slices.Concat(suite, edges, ruleSets, weight),
@@ -267,8 +266,8 @@ var neverReach = map[string][]ban{
 	"internal/strictyaml":      slices.Concat(stores, suite, edges, ruleSets, protocols),
 	"rulefile":                 slices.Concat(stores, suite, edges, protocols),
 	"httplimit": slices.Concat(stores, suite, weight, []ban{
-		{path: "google.golang.org/grpc", why: "who serves HTTP should not have to download gRPC"},
-		{path: "./grpclimit", why: "edges do not know each other"},
+		{path: "google.golang.org/grpc", why: "programs that serve HTTP should not have to download gRPC"},
+		{path: "./grpclimit", why: "edges do not depend on each other"},
 	}),
 	"internal/overload":  slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/clientip":  slices.Concat(stores, suite, edges, ruleSets, weight),
@@ -277,17 +276,17 @@ var neverReach = map[string][]ban{
 	"internal/quota":     slices.Concat(stores, suite, edges, ruleSets, weight),
 	"internal/admission": slices.Concat(stores, suite, edges, weight),
 	"cmd/internal/edge/forwardauth": slices.Concat(stores, suite, weight, []ban{
-		{path: "google.golang.org/grpc", why: "it answers over HTTP"},
+		{path: "google.golang.org/grpc", why: "it serves HTTP"},
 	}),
 	"cmd/internal/gateway/gateway": slices.Concat(stores, suite, []ban{
-		{path: "github.com/prometheus", why: "who uses it counts"},
-		{path: "google.golang.org/grpc", why: "to it a call is a request like any other"},
+		{path: "github.com/prometheus", why: "its callers record metrics"},
+		{path: "google.golang.org/grpc", why: "it treats a gRPC call like any other request"},
 	}),
 	"cmd/internal/envoy/xds":   slices.Concat(stores, suite, edges),
 	"cmd/internal/envoy/stats": slices.Concat(stores, suite, edges, ruleSets),
 	"cmd/internal/loadgen":     slices.Concat(stores, suite, edges, ruleSets, weight),
 	"grpclimit": slices.Concat(stores, suite, weight, []ban{
-		{path: "./httplimit", why: "edges do not know each other"},
+		{path: "./httplimit", why: "edges do not depend on each other"},
 	}),
 	"cmd/internal/edge/rls":        slices.Concat(stores, suite, weight),
 	"cmd/internal/edge/checkapi":   slices.Concat(stores, suite),
@@ -298,8 +297,8 @@ var neverReach = map[string][]ban{
 	"cmd/internal/edge/resp":       slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 
 	"cmd/internal/gateway/authn": slices.Concat(stores, suite, edges, []ban{
-		{path: "google.golang.org/grpc", why: "it looks at requests over HTTP"},
-		{path: "github.com/prometheus", why: "who uses it counts"},
+		{path: "google.golang.org/grpc", why: "it handles HTTP requests"},
+		{path: "github.com/prometheus", why: "its callers record metrics"},
 	}),
 	"cmd/internal/operate/logging":   slices.Concat(stores, suite, edges, protocols, weight),
 	"cmd/internal/operate/telemetry": slices.Concat(stores, suite, edges),
@@ -307,30 +306,29 @@ var neverReach = map[string][]ban{
 	"cmd/internal/operate/accesslog": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"cmd/internal/gateway/queue":     slices.Concat(stores, suite, edges, ruleSets, weight),
 	"cmd/internal/operate/adminapi": slices.Concat(suite, []ban{
-		{path: "./cmd/internal/gateway/queue", why: "it is handed what it asks a queue; who uses it need not link NATS"},
-		{path: "./...store", why: "operators look at whatever store there is", direct: true},
-		{path: "./cmd/internal/edge/rls", why: "edges do not know each other"},
-		{path: "github.com/prometheus", why: "it is handed a handler for metrics"},
+		{path: "./cmd/internal/gateway/queue", why: "it gets the queue as an interface; its users need not link NATS"},
+		{path: "./...store", why: "the admin API works with any store", direct: true},
+		{path: "./cmd/internal/edge/rls", why: "edges do not depend on each other"},
+		{path: "github.com/prometheus", why: "it gets a handler for metrics"},
 	}),
 	"cmd/internal/operate/adminclient": slices.Concat(stores, suite, edges, ruleSets, weight),
 	"cmd/internal/operate/adminmsg":    slices.Concat(stores, suite, edges, ruleSets, weight),
 	"cmd/internal/gateway/upstream": slices.Concat(stores, suite, edges, ruleSets, weight, []ban{
-		{path: "google.golang.org/grpc", why: "gRPC is HTTP/2 with trailers here; nothing needs to know its messages"},
+		{path: "google.golang.org/grpc", why: "gRPC is HTTP/2 with trailers here; nothing needs to parse its messages"},
 	}),
 }
 
-// tables is where the messages send the reader.
+// tables is the file that error messages refer to.
 const tables = "internal/archtest/arch_test.go"
 
-// pkg is what the checks know of a package.
+// pkg is the information about a package that the checks use.
 type pkg struct {
 	Path    string   // import path
 	Imports []string // direct, without those of tests
-	Deps    []string // all of them, at any distance
+	Deps    []string // direct and indirect
 }
 
-// folder gives an import path's folder in the repository; ok is false for a path of
-// somebody else's.
+// folder returns the folder of an import path in the repository; ok is false for an import path outside of it.
 func folder(path string) (name string, ok bool) {
 	if path == module {
 		return ".", true
@@ -338,8 +336,8 @@ func folder(path string) (name string, ok bool) {
 	return strings.CutPrefix(path, module+"/")
 }
 
-// checkImports reports every folder that table lacks and every import of ours
-// that it does not permit.
+// checkImports returns an error for every folder that is not in the table and for every import within the repository
+// that the table does not permit.
 func checkImports(pkgs []pkg, table map[string][]string) (faults []string) {
 	for _, p := range pkgs {
 		from, ok := folder(p.Path)
@@ -358,8 +356,8 @@ func checkImports(pkgs []pkg, table map[string][]string) (faults []string) {
 			}
 			faults = append(faults, fmt.Sprintf(
 				"%s imports %s, which it may not: imports point down the layers, and mayImport gives it %s.\n"+
-					"\tMove the shared code down to a folder both may import, or have the caller pass in what is needed.\n"+
-					"\tIf the layers themselves are to change, change mayImport in %s and say why in the commit.",
+					"\tMove the shared code down to a folder both may import, or let the caller pass in what is needed.\n"+
+					"\tIf the layers themselves must change, change mayImport in %s and explain it in the commit.",
 				from, to, list(allowed), tables))
 		}
 	}
@@ -368,9 +366,9 @@ func checkImports(pkgs []pkg, table map[string][]string) (faults []string) {
 
 func undeclared(name string) string {
 	return fmt.Sprintf(
-		"%s is not declared: every folder with Go code says what it builds on.\n"+
-			"\tAdd a line like\n\t\t%q: {\".\"},\n\tto mayImport in %s, listing the folders of ours that it imports, and no more;\n"+
-			"\tthen add to neverReach what it must stay clear of.",
+		"%s is not declared: every folder with Go code must declare its imports.\n"+
+			"\tAdd a line like\n\t\t%q: {\".\"},\n\tto mayImport in %s, listing the folders of this repository that it imports, and no more;\n"+
+			"\tthen add to neverReach the packages that it must not depend on.",
 		name, name, tables)
 }
 
@@ -388,13 +386,13 @@ func public(name string) bool {
 
 func list(names []string) string {
 	if len(names) == 0 {
-		return "nothing of ours"
+		return "nothing of this repository"
 	}
 	return strings.Join(names, ", ")
 }
 
-// checkReach reports every banned package that a folder depends on, and the way
-// it got there as far as pkgs knows it.
+// checkReach returns an error for every banned package that a folder depends on, with the chain of imports as far as
+// pkgs contains it.
 func checkReach(pkgs []pkg, table map[string][]ban) (faults []string) {
 	imports := map[string][]string{}
 	for _, p := range pkgs {
@@ -410,14 +408,14 @@ func checkReach(pkgs []pkg, table map[string][]ban) (faults []string) {
 			if b.direct {
 				reached, verb = p.Imports, "imports"
 			}
-			// One fault a ban: the rest of net/http/... follows from the first.
+			// One error per ban: the rest of net/http/... follows from the first.
 			i := slices.IndexFunc(reached, b.pattern().MatchString)
 			if i < 0 {
 				continue
 			}
 			faults = append(faults, fmt.Sprintf(
 				"%s %s %s, which it never may: %s.\n"+
-					"\tThe way there: %s.\n"+
+					"\tChain of imports: %s.\n"+
 					"\tBreak that chain; the ban on %q is in neverReach in %s.",
 				from, verb, reached[i], b.why, strings.Join(way(imports, p.Path, reached[i]), " → "), b.path, tables))
 		}
@@ -435,7 +433,7 @@ func (b ban) pattern() *regexp.Regexp {
 	return regexp.MustCompile(`^` + expr + `(/.*)?$`)
 }
 
-// way is a shortest chain of imports between two packages, ends included.
+// way returns a shortest chain of imports between two packages, both included.
 func way(imports map[string][]string, from, to string) []string {
 	cameFrom := map[string]string{from: ""}
 	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
@@ -458,7 +456,7 @@ func way(imports map[string][]string, from, to string) []string {
 	return []string{from, "…", to}
 }
 
-// stale lists the folders that the tables name and pkgs lacks.
+// stale returns the folders that are in the tables and not in pkgs.
 func stale(pkgs []pkg) []string {
 	named := map[string]bool{}
 	for name, to := range mayImport {
@@ -479,8 +477,8 @@ func stale(pkgs []pkg) []string {
 	return slices.Sorted(maps.Keys(named))
 }
 
-// TestLayers looks at the workspace as each system sees it: a file for Windows
-// alone is held to the same layers.
+// TestLayers checks the workspace for each operating system, so that a file for Windows only has to obey the same
+// layers.
 func TestLayers(t *testing.T) {
 	told := map[string]bool{}
 	var all []pkg
@@ -501,7 +499,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// load asks the go command for the workspace's packages and all they depend on.
+// load returns the workspace's packages and all their dependencies, by go list.
 func load(t *testing.T, system string) []pkg {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-race=false", "-e", "-deps", "-json=ImportPath,Imports,Deps,Error", "work")
@@ -527,7 +525,7 @@ func load(t *testing.T, system string) []pkg {
 			t.Fatalf("go list: %v", err)
 		}
 		if p.Error != nil {
-			t.Errorf("%s does not load, so its imports are not fully known: %s", p.ImportPath, p.Error.Err)
+			t.Errorf("%s does not load, so its imports are incomplete: %s", p.ImportPath, p.Error.Err)
 		}
 		pkgs = append(pkgs, pkg{p.ImportPath, p.Imports, p.Deps})
 	}
@@ -537,7 +535,7 @@ func load(t *testing.T, system string) []pkg {
 	return pkgs
 }
 
-// root is the folder of the repository.
+// root returns the root folder of the repository.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../..")
@@ -554,7 +552,7 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// The tests below prove that the checks bite.
+// The tests below check that the checks detect violations.
 
 func TestCheckImports(t *testing.T) {
 	table := map[string][]string{
@@ -567,7 +565,7 @@ func TestCheckImports(t *testing.T) {
 	tests := []struct {
 		name string
 		pkg  pkg
-		want []string // each in one fault, in order
+		want []string // each contained in one error, in order
 	}{
 		{"down", pkg{Path: module + "/memstore", Imports: []string{"sync", module, module + "/internal/step"}}, nil},
 		{"foreign", pkg{Path: module, Imports: []string{"github.com/sluiceprojects/other", "time"}}, nil},
@@ -575,7 +573,7 @@ func TestCheckImports(t *testing.T) {
 			". imports memstore, which it may not",
 		}},
 		{"up from the bottom", pkg{Path: module + "/internal/step", Imports: []string{module, module + "/memstore"}}, []string{
-			"internal/step imports ., which it may not: imports point down the layers, and mayImport gives it nothing of ours",
+			"internal/step imports ., which it may not: imports point down the layers, and mayImport gives it nothing of this repository",
 			"internal/step imports memstore",
 		}},
 		{"undeclared", pkg{Path: module + "/memstore/lru", Imports: []string{module}}, []string{
@@ -617,7 +615,7 @@ func TestCheckReach(t *testing.T) {
 			{Path: module, Imports: []string{step, "errors"}, Deps: []string{step, "errors", "net/http", "net/http/internal"}},
 			{Path: step, Imports: []string{"net/http"}, Deps: []string{"net/http", "net/http/internal"}},
 		}, []string{
-			". reaches net/http, which it never may: w1.\n\tThe way there: " + module + " → " + step + " → net/http.",
+			". reaches net/http, which it never may: w1.\n\tChain of imports: " + module + " → " + step + " → net/http.",
 		}},
 		{"way unknown", []pkg{{Path: module, Deps: []string{"net/http/httptest"}}}, []string{
 			module + " → … → net/http/httptest",
@@ -637,11 +635,11 @@ func TestCheckReach(t *testing.T) {
 	}
 }
 
-// compare wants one fault for each of want, in order, that contains it.
+// compare checks that there is one error for each of want, in order, that contains it.
 func compare(t *testing.T, faults, want []string) {
 	t.Helper()
 	if len(faults) != len(want) {
-		t.Fatalf("%d faults, want %d:\n%s", len(faults), len(want), strings.Join(faults, "\n"))
+		t.Fatalf("%d errors, want %d:\n%s", len(faults), len(want), strings.Join(faults, "\n"))
 	}
 	for i, fault := range faults {
 		if !strings.Contains(fault, want[i]) {
@@ -650,16 +648,15 @@ func compare(t *testing.T, faults, want []string) {
 	}
 }
 
-// A ban that a folder's own mayImport contradicts, or a folder that is banned
-// from somewhere it may import, would be a table nobody can obey.
+// TestTablesAgree checks that no ban contradicts mayImport: such tables could not be obeyed.
 func TestTablesAgree(t *testing.T) {
 	for name, bans := range neverReach {
 		if _, ok := mayImport[name]; !ok {
-			t.Errorf("neverReach names %s, which mayImport lacks: add it there, in %s", name, tables)
+			t.Errorf("neverReach contains %s, which mayImport does not: add it in %s", name, tables)
 		}
 		for _, b := range bans {
 			if b.why == "" {
-				t.Errorf("%s: the ban on %q has no reason: write one, it is what the message teaches", name, b.path)
+				t.Errorf("%s: the ban on %q has no reason: add one for the error message", name, b.path)
 			}
 			for _, to := range mayImport[name] {
 				if to != "." && b.pattern().MatchString(module+"/"+to) {

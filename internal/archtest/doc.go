@@ -1,23 +1,21 @@
-// Package archtest holds the shape of the repository. It has tests and no
-// code: one file for the layers, one for the house rules, one for the modules,
-// one for what public packages export.
+// Package archtest checks the structure of the repository. It contains only tests: for the layers, the house rules, the
+// modules, the exported APIs of public packages, and the words of comments, docs and messages.
 //
-// A request walks down one line, and imports point down it only:
+// A request passes through these layers, and imports point only downwards:
 //
-//	edge      httplimit, grpclimit       speaks a protocol, knows no store
-//	limiter   the root package           time budget, fail mode, events
+//	edge      httplimit, grpclimit       implements a protocol, depends on no store
+//	limiter   the root package           store timeout, fail mode, events
 //	store     memstore                   applies takes, owns the clock
 //	step      internal/step              integers in, integers out
 //
-// The limiter names no store: its callers hand it one. So a store imports the
-// limiter's words from the root, and the root never imports a store.
+// The limiter imports no store: its callers pass one in. A store imports the types of the root package, and the root
+// package never imports a store.
 //
-// Two tables in arch_test.go say so to the machine. mayImport lists, for every
-// folder of the workspace, the folders of ours that its code may import;
-// a folder that is not listed fails the tests. neverReach lists what a folder
-// must not pull in even through others, from our own packages to the standard
-// library's. Test files are free to import what they like.
+// Two tables in arch_test.go define this. mayImport lists, for every folder of the workspace, the folders of this
+// repository that its code may import; a folder that is not listed fails the tests. neverReach lists the packages that
+// a folder must not depend on even indirectly, of this repository and of the standard library. Test files may import
+// anything.
 //
-// A new folder needs a line in mayImport. Write the shortest list that
-// compiles: it is easier to widen later than to narrow.
+// A new folder needs a line in mayImport. Use the shortest list that compiles: it is easier to extend it later than to
+// shorten it.
 package archtest

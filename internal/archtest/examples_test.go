@@ -9,16 +9,17 @@ import (
 	"testing"
 )
 
-// needNoExample are methods that users do not call: the standard library does, or a limiter its store's, or a store its
-// Commander's. A Limiter's own are for users.
+// needNoExample lists methods that users do not call: the standard library, a limiter or a store calls them. The
+// methods of a Limiter are for users.
 var needNoExample = []string{
 	"String", "Error", "Unwrap", "Is", "MarshalText", "UnmarshalText",
 	"Apply", "Reset", "ResetRules", "Block", "Blocked", "List", "Shards", "Shard", "Patience",
 	"Do", "Cluster", "Primaries",
 }
 
-// TestExamples: for each function and method that a public package exports there is an example: its own, or one that mentions it
-// and is of the package, of the type that go doc shows it under, or of a function that returns or fills that type.
+// TestExamples checks that every exported function and method of a public package has an example: its own, or one that
+// uses it and belongs to the package, to the type under which go doc shows it, or to a function that returns or fills
+// that type.
 func TestExamples(t *testing.T) {
 	for _, folder := range publicFolders {
 		var exported []*ast.FuncDecl
@@ -47,7 +48,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// example is a function that go doc shows beside what it is named for.
+// example is an example function.
 type example struct {
 	of       string   // "", "F", "T" or "T_M"
 	owners   []string // the types whose functions and methods it may show
@@ -61,7 +62,7 @@ func (e *example) shows(f *ast.FuncDecl) bool {
 	return (e.of == "" || slices.Contains(e.owners, ownerOf(f))) && slices.Contains(e.mentions, f.Name.Name)
 }
 
-// fullName is F, or T_M for a method.
+// fullName returns F, or T_M for a method.
 func fullName(f *ast.FuncDecl) string {
 	if f.Recv != nil {
 		return receiver(f) + "_" + f.Name.Name
@@ -69,7 +70,7 @@ func fullName(f *ast.FuncDecl) string {
 	return f.Name.Name
 }
 
-// ownerOf is the type that go doc shows a function or method under, "" for none.
+// ownerOf returns the type under which go doc shows a function or method, or "".
 func ownerOf(f *ast.FuncDecl) string {
 	if f.Recv != nil {
 		return receiver(f)
@@ -84,7 +85,7 @@ func ownerOf(f *ast.FuncDecl) string {
 	return typeName(result)
 }
 
-// typesOf are the types of its own package that a function returns, or fills through a pointer.
+// typesOf returns the types of its own package that a function returns, or fills through a pointer.
 func typesOf(f *ast.FuncDecl) (names []string) {
 	fields := slices.Clone(f.Type.Params.List)
 	fields = slices.DeleteFunc(fields, func(p *ast.Field) bool { _, ok := p.Type.(*ast.StarExpr); return !ok })
@@ -106,7 +107,7 @@ func typesOf(f *ast.FuncDecl) (names []string) {
 	return names
 }
 
-// typeName is the name of an exported type of the package itself, or "".
+// typeName returns the name of an exported type of the package itself, or "".
 func typeName(t ast.Expr) string {
 	if id, ok := t.(*ast.Ident); ok && id.IsExported() {
 		return id.Name
@@ -114,7 +115,7 @@ func typeName(t ast.Expr) string {
 	return ""
 }
 
-// examplesIn are the examples in the tests of a folder. The suffix of a name that tells several apart is dropped.
+// examplesIn returns the examples in the tests of a folder. Suffixes that distinguish several examples are dropped.
 func examplesIn(t *testing.T, folder string) (all []example) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(root(t), filepath.FromSlash(folder), "*_test.go"))

@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// goroutines lists every place of the library and the program that starts a goroutine or gives a timer a function, and how
-// its end is waited for. Each line is: file.go Type.function: owner and how it waits.
+// goroutines is a list of all functions of the library and the programs that start a goroutine or a timer with a
+// function, and how its end is awaited. Each line has the form: file.go Type.function: owner and how it waits.
 const goroutines = "testdata/goroutines.txt"
 
-// TestGoroutines compares the places that start something with the list. A new place needs an owner that waits for it.
+// TestGoroutines compares these functions with the list. A new one needs an owner that waits for it.
 func TestGoroutines(t *testing.T) {
 	text, err := os.ReadFile(filepath.FromSlash(goroutines))
 	if err != nil {
@@ -44,7 +44,7 @@ func TestGoroutines(t *testing.T) {
 	}
 }
 
-// ownersIn reads the list: owners by place.
+// ownersIn returns the owners of the list, by function.
 func ownersIn(list string) map[string]string {
 	owners := make(map[string]string)
 	for line := range strings.Lines(list) {
@@ -54,12 +54,13 @@ func ownersIn(list string) map[string]string {
 	return owners
 }
 
-// checkGoroutines finds places without an owner, and lines about places that are gone.
+// checkGoroutines returns errors for functions without an owner, and for lines about functions that no longer start
+// anything.
 func checkGoroutines(places map[string]bool, list string) (faults []string) {
 	owners := ownersIn(list)
 	for _, place := range slices.Sorted(maps.Keys(places)) {
 		if owners[place] == "" {
-			faults = append(faults, fmt.Sprintf("%s starts something that nobody is known to wait for: have its owner wait in Close or Run, or stop the timer, and write to %s\n\t%s: <owner, and how it waits>",
+			faults = append(faults, fmt.Sprintf("%s starts something without an owner that waits for it: let the owner wait in Close or Run, or stop the timer, and add to %s\n\t%s: <owner, and how it waits>",
 				place, goroutines, place))
 		}
 	}
@@ -71,13 +72,14 @@ func checkGoroutines(places map[string]bool, list string) (faults []string) {
 	return faults
 }
 
-// beside tells that a file is no part of the library or the program: examples, and what tests use.
+// beside reports whether a file is not part of the library or a program: examples, and code for tests.
 func beside(name string) bool {
 	return strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, "deploy/") || strings.HasPrefix(name, "storetest/") ||
 		strings.Contains(name, "testenv/") || strings.HasPrefix(name, "cmd/internal/doctest/")
 }
 
-// starts lists the functions of a file that start goroutines or give timers a function: go f(), group.Go(f), AfterFunc(d, f).
+// starts returns the functions of a file that start goroutines, or timers with a function: go f(), group.Go(f),
+// AfterFunc(d, f).
 func starts(s source) (places []string) {
 	for _, d := range s.file.Decls {
 		f, ok := d.(*ast.FuncDecl)
@@ -105,7 +107,7 @@ func starts(s source) (places []string) {
 	return slices.Compact(places)
 }
 
-// TestGoroutinesBite shows what the list is held to.
+// TestGoroutinesBite checks that violations are detected.
 func TestGoroutinesBite(t *testing.T) {
 	s := parse(t, "a/a.go", "package a\n\nfunc f() { go f() }\n\nfunc g() { time.AfterFunc(1, f) }\n\nfunc h() { work.Go(f) }\n\nfunc (x *T) i() { go f() }\n\nfunc j() { f() }")
 	if got := strings.Join(starts(s), ", "); got != "a/a.go T.i, a/a.go f, a/a.go g, a/a.go h" {

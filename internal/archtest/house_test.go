@@ -18,8 +18,8 @@ import (
 
 // A source is one parsed Go file.
 type source struct {
-	name  string // slash-separated, from the root of the repository
-	apart bool   // in a module that is not of the workspace, which mayImport does not cover
+	name  string // slash-separated, relative to the root of the repository
+	apart bool   // in a module outside the workspace, which mayImport does not cover
 	fset  *token.FileSet
 	file  *ast.File
 }
@@ -32,8 +32,8 @@ func (s source) at(pos token.Pos) string {
 	return fmt.Sprintf("%s:%d", s.name, s.fset.Position(pos).Line)
 }
 
-// ignored says whether the file is a program on the side, such as a generator,
-// that is no part of its folder's package.
+// ignored reports whether the file is a separate program, such as a generator, that is not part of its folder's
+// package.
 func (s source) ignored() bool {
 	for _, group := range s.file.Comments {
 		for _, c := range group.List {
@@ -55,11 +55,11 @@ func parse(t *testing.T, name, text string) source {
 	return source{name: name, fset: fset, file: file}
 }
 
-// sources parses every Go file of the repository, in whatever module.
+// sources parses every Go file of the repository, in all modules.
 func sources(t *testing.T) (all []source) {
 	t.Helper()
 	top := root(t)
-	var apart []string // folders of modules that are not of the workspace
+	var apart []string // folders of modules outside the workspace
 	together := workspace(t)
 	err := filepath.WalkDir(top, func(full string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -97,7 +97,7 @@ func sources(t *testing.T) (all []source) {
 	return all
 }
 
-// The house rules. Each takes all files and returns what is wrong.
+// houseRules are the house rules. Each gets all files and returns the violations.
 var houseRules = map[string]func([]source) []string{
 	"declared":         checkDeclared,
 	"nested libraries": checkNestedLibraries,
@@ -119,8 +119,8 @@ func TestHouseRules(t *testing.T) {
 	}
 }
 
-// checkDeclared finds folders that go list passes over, because every file in
-// them is for another system or behind a tag.
+// checkDeclared returns undeclared folders that go list omits, because all their files are for other systems or behind
+// a build tag.
 func checkDeclared(all []source) (faults []string) {
 	seen := map[string]bool{}
 	for _, s := range all {
@@ -139,8 +139,8 @@ func checkDeclared(all []source) (faults []string) {
 // nestedLibraries are the folders of modules that a program may combine with another version of the root module.
 var nestedLibraries = []string{"examples", "grpclimit", "redisstore/goredis"}
 
-// checkNestedLibraries finds imports of internal packages, which another version of the root need not have. Tests are held
-// to it, too: go mod tidy of a program reads those of the packages it imports.
+// checkNestedLibraries returns imports of internal packages, which another version of the root module may lack. This
+// includes tests, because go mod tidy of a program reads the tests of the packages that it imports.
 func checkNestedLibraries(all []source) (faults []string) {
 	for _, s := range all {
 		if !slices.ContainsFunc(nestedLibraries, func(m string) bool { return s.folder() == m || strings.HasPrefix(s.folder(), m+"/") }) {
@@ -151,7 +151,7 @@ func checkNestedLibraries(all []source) (faults []string) {
 			if err != nil || !strings.HasPrefix(from, module+"/") || !slices.Contains(strings.Split(from, "/"), "internal") {
 				continue
 			}
-			faults = append(faults, s.at(i.Pos())+": imports "+from+", which another version of its module need not have.\n"+
+			faults = append(faults, s.at(i.Pos())+": imports "+from+", which another version of its module may lack.\n"+
 				"\tExport what is needed, or move the code or the test below cmd, which is released with its root.")
 		}
 	}
@@ -179,14 +179,14 @@ func checkPackageComments(all []source) (faults []string) {
 		if !commented[k] {
 			faults = append(faults, fmt.Sprintf(
 				"%s: package %s has no comment. Start one with\n\t\t// %s …\n"+
-					"\tin doc.go or the lead file: what it is for, its contract, its invariants.",
+					"\tin doc.go or the main file: its purpose, contract and invariants.",
 				k.folder, k.name, lead(k.folder, k.name)))
 		}
 	}
 	return faults
 }
 
-// lead is how a package's comment begins.
+// lead returns how a package's comment must start.
 func lead(folder, name string) string {
 	if name == "main" {
 		return "Command " + path.Base(folder)
@@ -205,7 +205,7 @@ func checkPackageNames(all []source) (faults []string) {
 			}
 			seen[where] = true
 			faults = append(faults, fmt.Sprintf(
-				"%s: %q says nothing of what is inside, so anything ends up there: name the package for what it provides.",
+				"%s: %q does not describe the content, so anything ends up there: name the package after what it provides.",
 				s.folder(), name))
 		}
 	}
@@ -243,7 +243,7 @@ func checkUnfinished(all []source) (faults []string) {
 			for _, c := range group.List {
 				if word := note.FindString(c.Text); word != "" {
 					faults = append(faults, fmt.Sprintf(
-						"%s: %s: do it now, or say as a plain sentence what the code does not do.", s.at(c.Pos()), word))
+						"%s: %s: do it now, or describe in a sentence what the code does not do.", s.at(c.Pos()), word))
 				}
 			}
 		}
@@ -270,24 +270,24 @@ func checkUnfinished(all []source) (faults []string) {
 	return faults
 }
 
-// commandLines is how long a file of cmd/sluice may be.
+// commandLines is the maximum number of lines of a file of cmd/sluice.
 const commandLines = 120
 
-// checkThinCommands finds commands that do more than to read flags, call and print.
+// checkThinCommands returns commands that do more than read flags, call a function and print.
 func checkThinCommands(all []source) (faults []string) {
 	for _, s := range all {
 		if s.folder() != "cmd/sluice" || s.isTest() {
 			continue
 		}
 		if n := s.fset.Position(s.file.End()).Line; n > commandLines {
-			faults = append(faults, fmt.Sprintf("%s has %d lines, at most %d are for flags, one call and one print: "+
-				"what else it does goes to a folder of cmd/internal.", s.name, n, commandLines))
+			faults = append(faults, fmt.Sprintf("%s has %d lines, maximum %d for flags, one call and one print: "+
+				"move other code to a folder of cmd/internal.", s.name, n, commandLines))
 		}
 	}
 	return faults
 }
 
-// TestHouseRulesBite feeds each rule a file that breaks it and one that does not.
+// TestHouseRulesBite checks each rule on a file that violates it and on one that does not.
 func TestHouseRulesBite(t *testing.T) {
 	later := "TO" + "DO"
 	tests := []struct {

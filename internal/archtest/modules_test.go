@@ -19,10 +19,10 @@ import (
 	"testing"
 )
 
-// mostModules is how many modules the graph of a program that uses the library may have, itself included.
-const mostModules = 12
+// maxModules is the maximum number of modules in the graph of a program that uses the library, including itself.
+const maxModules = 12
 
-// workspace lists the folders of the modules that go.work joins.
+// workspace returns the folders of the modules in go.work.
 func workspace(t *testing.T) (folders []string) {
 	t.Helper()
 	for _, m := range regexp.MustCompile(`(?m)^\t\.(?:/(.+))?$`).FindAllStringSubmatch(readFile(t, "go.work"), -1) {
@@ -46,7 +46,7 @@ func readFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// goCommand runs the go command outside the workspace and returns what it prints.
+// goCommand runs the go command outside the workspace and returns its output.
 func goCommand(t *testing.T, dir string, env []string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command("go", args...)
@@ -70,11 +70,11 @@ func mustGo(t *testing.T, dir string, args ...string) []string {
 	return strings.Fields(out)
 }
 
-// TestInstallable: go install refuses a module with replacements, and who requires it does not see them. Those that a
-// fresh clone needs are in go.work.
+// TestInstallable checks that no go.mod has replacements: go install rejects such a module, and programs that require
+// it do not see them. Replacements that a fresh clone needs are in go.work.
 func TestInstallable(t *testing.T) {
 	if got, want := workspace(t), slices.Concat([]string{".", "cmd"}, nestedLibraries); !slices.Equal(got, want) {
-		t.Errorf("go.work uses %q, this test knows %q: add a library to nestedLibraries", got, want)
+		t.Errorf("go.work uses %q, this test expects %q: add a library to nestedLibraries", got, want)
 	}
 	for _, folder := range workspace(t) {
 		if mod := readFile(t, filepath.Join(folder, "go.mod")); strings.Contains(mod, "replace") {
@@ -83,8 +83,8 @@ func TestInstallable(t *testing.T) {
 	}
 }
 
-// TestTinyProgram: a program that imports the root and memstore is not asked to know modules that the library does not
-// import, and so gets no lowest version for any of them.
+// TestTinyProgram checks that a program that imports the root and memstore does not depend on modules that the library
+// does not import, and so gets no minimum version for any of them.
 func TestTinyProgram(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -112,12 +112,12 @@ func main() {
 	}
 	mustGo(t, dir, "mod", "tidy")
 	if said := mustGo(t, dir, "run", "."); !slices.Equal(said, []string{"true", "<nil>"}) {
-		t.Errorf("it says %q", said)
+		t.Errorf("output is %q", said)
 	}
 	graph := mustGo(t, dir, "list", "-m", "-f", "{{.Path}}", "all")
 	t.Logf("%d modules: %s", len(graph), strings.Join(graph, " "))
-	if len(graph) > mostModules {
-		t.Errorf("%d modules, at most %d: have a module of its own require what is new", len(graph), mostModules)
+	if len(graph) > maxModules {
+		t.Errorf("%d modules, maximum %d: move the new dependency to a separate module", len(graph), maxModules)
 	}
 	imported := mustGo(t, root(t), "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./...")
 	for _, m := range graph {
@@ -127,7 +127,7 @@ func main() {
 	}
 }
 
-// lowestGo is the version of Go that the library's go.mod declares.
+// lowestGo returns the Go version in the library's go.mod.
 func lowestGo(t *testing.T) string {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(readFile(t, "go.mod"))
@@ -137,8 +137,8 @@ func lowestGo(t *testing.T) string {
 	return m[1]
 }
 
-// TestLowestGo type-checks the library with the standard library of the lowest Go that it declares, which go list
-// downloads, and with the lowest versions of its dependencies. Compiling would say the same and take a minute.
+// TestLowestGo type-checks the library with the standard library of the minimum Go version, which go list downloads,
+// and with the minimum versions of its dependencies. Compiling would find the same errors and take a minute.
 func TestLowestGo(t *testing.T) {
 	version := lowestGo(t)
 	env := []string{"GOTOOLCHAIN=go" + version, "GOFLAGS=-buildvcs=false", "CGO_ENABLED=0"}
@@ -146,7 +146,7 @@ func TestLowestGo(t *testing.T) {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}
-		t.Skipf("Go %s cannot be had here: %v", version, err)
+		t.Skipf("Go %s is not available: %v", version, err)
 	} else if !strings.HasPrefix(said, "go version go"+version+" ") {
 		t.Fatalf("%s is not Go %s", said, version)
 	}
@@ -165,11 +165,11 @@ func TestLowestGo(t *testing.T) {
 		c.check(t, p)
 	}
 	if c.ours < 20 {
-		t.Errorf("%d packages of the library were checked", c.ours)
+		t.Errorf("only %d packages of the library were checked", c.ours)
 	}
 }
 
-// A listedPackage is what go list tells of a package.
+// A listedPackage is a package in the output of go list.
 type listedPackage struct {
 	ImportPath, Dir string
 	GoFiles         []string
@@ -177,8 +177,8 @@ type listedPackage struct {
 	Module          *struct{ Path, GoVersion string }
 }
 
-// checker type-checks packages from their sources, each after those it imports; of packages that are not ours, the
-// declarations.
+// checker type-checks packages from source, each after its imports. It checks only the declarations of packages outside
+// this repository.
 type checker struct {
 	fset *token.FileSet
 	done map[string]*types.Package

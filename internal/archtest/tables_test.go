@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// Documents that have a table of the tree.
+// documents are the documents with a table of folders.
 var documents = map[string]struct {
-	whole bool // each folder that is declared has a place of its own; else one above it is enough
+	whole bool // every declared folder has its own row; otherwise a row for a parent suffices
 }{
 	"docs/architecture.md": {whole: true},
 	"CONTRIBUTING.md":      {},
 }
 
-// TestTables: the tables of the documents and mayImport speak of the same tree.
+// TestTables checks that the tables of the documents and mayImport contain the same folders.
 func TestTables(t *testing.T) {
 	for name, table := range documents {
 		text, err := os.ReadFile(filepath.Join(root(t), filepath.FromSlash(name)))
@@ -37,11 +37,11 @@ func TestTables(t *testing.T) {
 }
 
 var (
-	folderTable = regexp.MustCompile(`(?m)^\| folder \| what lives there \|\n\|---\|---\|\n((?:\|.*\n)+)`)
+	folderTable = regexp.MustCompile(`(?m)^\| folder \| content \|\n\|---\|---\|\n((?:\|.*\n)+)`)
 	folderName  = regexp.MustCompile("`([^`]+)`")
 )
 
-// foldersIn lists the folders of the first column of the table of folders.
+// foldersIn returns the folders in the first column of the table of folders.
 func foldersIn(text string) (folders []string) {
 	found := folderTable.FindStringSubmatch(text)
 	if found == nil {
@@ -56,13 +56,13 @@ func foldersIn(text string) (folders []string) {
 	return folders
 }
 
-// groups are folders whose parts need no place of their own in a whole table.
+// groups are folders whose subfolders need no row in a whole table.
 var groups = []string{"examples"}
 
-// checkTable compares a table with the folders that are declared.
+// checkTable compares a table with the declared folders.
 func checkTable(table, declared []string, whole bool, exists func(folder string) bool) (faults []string) {
 	if len(table) == 0 {
-		return []string{"there is no table with the columns folder and what lives there"}
+		return []string{"there is no table with the columns folder and content"}
 	}
 	below := func(folder, above string) bool { return strings.HasPrefix(folder, above+"/") }
 	for i, folder := range table {
@@ -70,7 +70,7 @@ func checkTable(table, declared []string, whole bool, exists func(folder string)
 		case slices.Contains(table[:i], folder):
 			faults = append(faults, fmt.Sprintf("%s is in the table twice", folder))
 		case !exists(folder):
-			faults = append(faults, fmt.Sprintf("%s is in the table and there is no such folder", folder))
+			faults = append(faults, fmt.Sprintf("%s is in the table but does not exist", folder))
 		}
 	}
 	for _, folder := range declared {
@@ -78,15 +78,15 @@ func checkTable(table, declared []string, whole bool, exists func(folder string)
 			return row == folder || below(folder, row) && (!whole || slices.Contains(groups, row))
 		})
 		if !covered {
-			faults = append(faults, fmt.Sprintf("%s is declared in arch_test.go and not in the table: say what lives there", folder))
+			faults = append(faults, fmt.Sprintf("%s is declared in arch_test.go but not in the table: describe its content", folder))
 		}
 	}
 	return faults
 }
 
-// TestTablesBite shows what tables are held to.
+// TestTablesBite checks that violations are detected.
 func TestTablesBite(t *testing.T) {
-	text := "| folder | what lives there |\n|---|---|\n| `a`, `b/c` | `x` |\n| `examples` | y |\n\n`z`\n"
+	text := "| folder | content |\n|---|---|\n| `a`, `b/c` | `x` |\n| `examples` | y |\n\n`z`\n"
 	if got := foldersIn(text); !slices.Equal(got, []string{"a", "b/c", "examples"}) {
 		t.Fatal(got)
 	}
@@ -101,7 +101,7 @@ func TestTablesBite(t *testing.T) {
 		{[]string{"a"}, []string{"a", "a/b"}, true, []string{"a/b is declared"}},
 		{[]string{"a"}, []string{"a", "a/b"}, false, nil},
 		{[]string{"a"}, []string{"ab"}, false, []string{"ab is declared"}},
-		{[]string{"a", "gone"}, []string{"a"}, false, []string{"gone is in the table and there is no such folder"}},
+		{[]string{"a", "gone"}, []string{"a"}, false, []string{"gone is in the table but does not exist"}},
 		{[]string{"a", "a"}, []string{"a"}, false, []string{"a is in the table twice"}},
 	} {
 		compare(t, checkTable(tt.table, tt.declared, tt.whole, there), tt.want)

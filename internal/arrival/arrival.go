@@ -1,8 +1,8 @@
-// Package arrival tells a server that is late from a process that is.
+// Package arrival distinguishes a slow server from a slow process.
 //
-// When all processors are busy a reply can lie in this process' buffers for many milliseconds before the goroutine that
-// waits for it runs, and so can a request before it is written. A timer that fires meanwhile says nothing about the
-// server. [Waits] knows when each request was written and whether its reply has come.
+// When all CPUs are busy, a reply can wait in this process's buffers for many milliseconds before the goroutine that
+// reads it runs, and a request before it is written. A timer that fires in between says nothing about the server.
+// [Waits] tracks when each request was written and whether its reply has arrived.
 package arrival
 
 import (
@@ -11,26 +11,27 @@ import (
 	"time"
 )
 
-// Waits notes when the requests of a connection were written whose replies have not been read. The zero Waits is ready.
-// It is safe for concurrent use.
+// Waits tracks the requests of a connection that were written and whose replies have not been read. The zero value is
+// ready to use. It is safe for concurrent use.
 type Waits struct {
 	mu       sync.Mutex  // guards the fields below
-	readable func() bool // something has come that was not read; nil: that cannot be told
-	taken    bool        // something was read, and may be a reply that Answered has not heard of yet
-	answered int64       // the number of the last request whose reply was read
-	unread   []written   // the oldest first
+	readable func() bool // data has arrived and was not read; nil: unknown
+	taken    bool        // data was read that may be a reply for which Answered was not called yet
+	answered int64       // number of the last request whose reply was read
+	unread   []written   // oldest first
 }
 
-// written is a write that ended with the request of this number, and when it returned.
+// written is a write that ended with the request of this number, and the time when it returned.
 type written struct {
 	last int64
 	at   time.Time
 }
 
-// Dialing returns the Waits of a connection that is being made, which is itself something to wait for.
+// Dialing returns the Waits of a connection that is being opened, which counts as an unanswered request.
 func Dialing() *Waits { return &Waits{unread: []written{{at: time.Now()}}} }
 
-// Made notes that the connection has been made, and returns the one to use in its place. Beneath TLS it is the plain one.
+// Made records that the connection has been opened, and returns the connection to use instead. With TLS, conn is the
+// connection below TLS.
 func (w *Waits) Made(conn net.Conn) net.Conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -38,17 +39,17 @@ func (w *Waits) Made(conn net.Conn) net.Conn {
 	return watch(conn, w)
 }
 
-// Wrote notes that the requests up to this number have just been written.
+// Wrote records that the requests up to this number have just been written.
 func (w *Waits) Wrote(last int64) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if last > w.answered { // else somebody was quicker to read the reply
+	if last > w.answered { // otherwise the reply was already read
 		w.unread = append(w.unread, written{last, now})
 	}
 }
 
-// Answered notes that the replies up to this number have been read.
+// Answered records that the replies up to this number have been read.
 func (w *Waits) Answered(last int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,9 +63,10 @@ func (w *Waits) Answered(last int64) {
 	}
 }
 
-// Patience is the shortest time after which one of several connections will have been silent for the budget. It is 0 if
-// one has been: it has not replied to a request that was written so long ago, and nothing has come that is not read yet.
-// own tells that the process has something to read, or has not written anything that the server could reply to.
+// Patience returns the shortest time after which one of several connections will have been silent for the budget. It is
+// 0 if one already has: it has not replied to a request that was written that long ago, and no unread data has arrived.
+// own reports whether the process itself is late: it has data to read, or has written no request that a server could
+// reply to.
 func Patience(budget time.Duration, all func(yield func(*Waits) bool)) (left time.Duration, own bool) {
 	now := time.Now()
 	left, own = budget, true

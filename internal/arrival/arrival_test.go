@@ -15,7 +15,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/arrival"
 )
 
-// pair is a connection that is watched, and its other end.
+// pair returns a watched connection and its other end.
 func pair(t *testing.T) (waits *arrival.Waits, here, there net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,7 +39,7 @@ func pair(t *testing.T) (waits *arrival.Waits, here, there net.Conn) {
 	return waits, here, there
 }
 
-// Budgets of which one is spent at once and one never is.
+// Budgets of which one has passed at once and one never passes.
 const (
 	none = time.Nanosecond
 	long = time.Hour
@@ -49,14 +49,15 @@ func patience(budget time.Duration, all ...*arrival.Waits) (time.Duration, bool)
 	return arrival.Patience(budget, slices.Values(all))
 }
 
-// TestPatience: a server is late if it has not replied to a request that was written, and nothing of a reply has come.
+// TestPatience checks that a server is late if it has not replied to a written request and no part of a reply has
+// arrived.
 func TestPatience(t *testing.T) {
 	waits, here, there := pair(t)
 	expect := func(when string, late, own bool) {
 		t.Helper()
 		left, isOwn := patience(none, waits)
 		if (left == 0) != late || isOwn != own {
-			t.Errorf("%s: late %v, by itself %v", when, left == 0, isOwn)
+			t.Errorf("%s: server late is %v, own is %v", when, left == 0, isOwn)
 		}
 	}
 	expect("nothing was written", false, true)
@@ -64,17 +65,17 @@ func TestPatience(t *testing.T) {
 	waits.Wrote(2)
 	expect("two were written", true, false)
 	if left, own := patience(long, waits); left <= 0 || left > long || own {
-		t.Errorf("two were written just now: %v left, by itself %v", left, own)
+		t.Errorf("two were written just now: %v left, own is %v", left, own)
 	}
 	if _, err := there.Write([]byte("ab")); err != nil {
 		t.Fatal(err)
 	}
 	for late := time.Now().Add(time.Minute); time.Now().Before(late); runtime.Gosched() {
 		if left, _ := patience(none, waits); left > 0 {
-			break // it has come
+			break // it has arrived
 		}
 	}
-	expect("a reply has come", false, true)
+	expect("a reply has arrived", false, true)
 	b := make([]byte, 1)
 	if _, err := io.ReadFull(here, b); err != nil {
 		t.Fatal(err)
@@ -92,14 +93,15 @@ func TestPatience(t *testing.T) {
 	expect("the reply was read before the write returned", false, true)
 }
 
-// TestPassedDeadline: what has come is read though the deadline has passed, and what has not is not waited for.
+// TestPassedDeadline checks that data that has arrived is read after the deadline, and that a read does not wait for
+// other data.
 func TestPassedDeadline(t *testing.T) {
 	_, here, there := pair(t)
 	if _, err := there.Write([]byte("ab")); err != nil {
 		t.Fatal(err)
 	}
 	b := make([]byte, 1)
-	if _, err := io.ReadFull(here, b); err != nil { // both have come
+	if _, err := io.ReadFull(here, b); err != nil { // both bytes have arrived
 		t.Fatal(err)
 	}
 	if err := here.SetReadDeadline(time.Unix(1, 0)); err != nil {
@@ -109,15 +111,15 @@ func TestPassedDeadline(t *testing.T) {
 		t.Errorf("%q %v", b, err)
 	}
 	if _, err := here.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("nothing has come: %v", err)
+		t.Errorf("nothing has arrived: error %v", err)
 	}
 }
 
-// TestSilentConnection: one connection that is late is enough, and one that is being made can be.
+// TestSilentConnection checks that one late connection suffices, also one that is being opened.
 func TestSilentConnection(t *testing.T) {
 	quiet, _, _ := pair(t)
 	if left, _ := patience(none, quiet, arrival.Dialing()); left != 0 {
-		t.Errorf("%v left for a connection that is not made", left)
+		t.Errorf("%v left for a connection that is being opened", left)
 	}
 	other, _, _ := pair(t)
 	other.Wrote(1)
@@ -126,6 +128,6 @@ func TestSilentConnection(t *testing.T) {
 	}
 	other.Answered(1)
 	if left, own := patience(none, quiet, other); left == 0 || !own {
-		t.Errorf("%v left, by itself %v", left, own)
+		t.Errorf("%v left, own is %v", left, own)
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// conn notes under a lock that something was read, so that what has come is at every moment either still to be read or
-// known to have been. Its deadline ends only the wait for what has not come.
+// conn records reads under a lock, so that arrived data is at every moment either unread or recorded as read. Its
+// deadline ends only the wait for data that has not arrived.
 type conn struct {
 	net.Conn
 	raw   syscall.RawConn
 	waits *Waits
-	try   func(fd uintptr) bool // c.read, made once
+	try   func(fd uintptr) bool // c.read, allocated once
 
-	p   []byte // of Read
+	p   []byte // argument of Read
 	n   int
 	err error
 }
@@ -44,7 +44,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	c.p = p
 	err := c.raw.Read(c.try)
-	if errors.Is(err, os.ErrDeadlineExceeded) { // which was found before anybody looked
+	if errors.Is(err, os.ErrDeadlineExceeded) { // the deadline had passed before the first attempt to read
 		there := false
 		if c.raw.Control(func(fd uintptr) { there = c.read(fd) }) == nil && there {
 			err = nil
@@ -64,7 +64,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return c.n, nil
 }
 
-// read reads what is there, and tells whether there was something.
+// read reads the available data, and reports whether there was any, or an error or the end of the connection.
 func (c *conn) read(fd uintptr) bool {
 	c.waits.mu.Lock()
 	defer c.waits.mu.Unlock()
@@ -73,12 +73,12 @@ func (c *conn) read(fd uintptr) bool {
 			break
 		}
 	}
-	// Who reads again has made use of what was read before.
+	// Another read means that the caller has processed the data of the previous one.
 	c.waits.taken = c.n > 0
 	return !errors.Is(c.err, syscall.EAGAIN)
 }
 
-// readable tells whether something has come, if only the end of the connection.
+// readable reports whether data, or the end of the connection, has arrived.
 func (c *conn) readable() (yes bool) {
 	err := c.raw.Control(func(fd uintptr) {
 		var b [1]byte

@@ -1,5 +1,5 @@
-// Package bounds is the one list of the bounds that a client, an upstream, a store or a file can reach, and counts how
-// often each was. The page docs/bounds.md and the metric sluice_bound_reached_total are made of it.
+// Package bounds lists all bounds that a client, an upstream, a store or a file can reach, and counts how often each
+// was reached. The page docs/bounds.md and the metric sluice_bound_reached_total are generated from the list.
 package bounds
 
 import (
@@ -9,33 +9,33 @@ import (
 	"time"
 )
 
-// A Bound is a size, count or time that outsiders cannot exceed.
+// A Bound is a size, count or time that clients, upstreams, stores and files cannot exceed.
 type Bound struct {
-	Name    string // of the metric's label: lower case with underscores
+	Name    string // label of the metric: lower case with underscores
 	Group   string // heading of docs/bounds.md
 	Default string // with its unit
-	Setting string // that raises it, a key of the configuration or of a rule; "" if it is fixed
-	Result  string // what happens when it is reached
-	// Elsewhere is the metric that counts it instead of [Metric], or [Library].
+	Setting string // key of the configuration or of a rule that raises it; "" if it is fixed
+	Result  string // consequence when it is reached
+	// Elsewhere is the metric that counts the bound instead of [Metric], or [Library].
 	Elsewhere string
 
 	reached atomic.Int64
 }
 
-// Reached counts that the bound was reached once. It allocates nothing, and any number of goroutines may call it.
+// Reached counts that the bound was reached once. It does not allocate and is safe for concurrent use.
 func (b *Bound) Reached() { b.reached.Add(1) }
 
 // Count returns how often the bound was reached since the process started.
 func (b *Bound) Count() int64 { return b.reached.Load() }
 
-// Counted is the key of a context's value that is not nil if the bounds of a request's address have been counted already:
-// several handlers look at the same header.
+// Counted is the context key of a value that is not nil if the bounds of a request's address have already been counted,
+// because several handlers read the same header.
 type Counted struct{}
 
 // Metric is the metric that counts bounds, with the label bound.
 const Metric = "sluice_bound_reached_total"
 
-// Library in place of a metric says that a library keeps to the bound and does not report when it is reached.
+// Library instead of a metric means that a library enforces the bound and does not report when it is reached.
 const Library = "–"
 
 // Headings of docs/bounds.md.
@@ -49,7 +49,7 @@ const (
 	operators = "Operators"
 )
 
-// all holds every bound, in the order of docs/bounds.md.
+// all contains every bound, in the order of docs/bounds.md.
 var all []*Bound
 
 // All returns every bound, in the order of docs/bounds.md.
@@ -61,14 +61,14 @@ func add(group string, b *Bound) *Bound {
 	return b
 }
 
-// Log periods: how often counts are compared, and how long a bound that is reached all the time stays silent.
+// Periods of Log: how often counts are compared, and the minimum time between two lines about one bound.
 const (
 	pollInterval = time.Second
 	quietFor     = time.Minute
 )
 
-// Log writes one warning for each bound that was reached, at most one a minute per bound, until ctx ends. Then it writes
-// those that were not written yet.
+// Log writes a warning for each bound that was reached, at most one per minute and bound, until ctx is done. Then it
+// writes the remaining ones.
 func Log(ctx context.Context, log *slog.Logger) {
 	type state struct {
 		seen int64

@@ -59,7 +59,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// One line a minute for a bound that is reached all the time, and its counts add up.
+// A bound that is reached all the time is logged once per minute, and the counts add up.
 func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -67,7 +67,7 @@ func TestLog(t *testing.T) {
 		defer stop()
 		go func() {
 			for range 1800 {
-				<-time.After(100 * time.Millisecond) // Log counts from when it begins
+				<-time.After(100 * time.Millisecond) // Log counts from its start
 				Connections.Reached()
 			}
 		}()
@@ -84,7 +84,7 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// Every bound that is counted is counted somewhere, and no other.
+// Every counted bound is counted somewhere in the code, and no other.
 func TestCounted(t *testing.T) {
 	list, err := os.ReadFile("list.go")
 	if err != nil {
@@ -119,7 +119,7 @@ func TestCounted(t *testing.T) {
 // The settings that raise bounds exist.
 func TestSettings(t *testing.T) {
 	var docs strings.Builder
-	for _, name := range []string{"service.md", "gateway.md"} {
+	for _, name := range []string{"settings.md", "gateway.md", "upstreams.md"} {
 		text, err := os.ReadFile("../../docs/" + name)
 		if err != nil {
 			t.Fatal(err)

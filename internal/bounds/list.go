@@ -19,7 +19,7 @@ var (
 		Result: "429 with `Retry-After: 1`; behind trusted proxies the client's address counts",
 	})
 	BodySize = add(clients, &Bound{
-		Name: "body_size", Default: "10 MiB per route", Setting: "gateway.routes.max_body",
+		Name: "body_size", Default: "10 MiB per route", Setting: "gateway.routes.max_body_size",
 		Result: "413",
 	})
 	Headers = add(clients, &Bound{
@@ -28,10 +28,10 @@ var (
 	})
 	Streams = add(clients, &Bound{
 		Name: "http2_streams", Default: "250 per connection", Setting: "listeners.*.max_streams",
-		Result: "further streams wait or are refused", Elsewhere: Library,
+		Result: "further streams wait or are rejected", Elsewhere: Library,
 	})
 	RequestWindow = add(clients, &Bound{
-		Name: "http2_request_window", Default: "1 MiB per connection, 64 KiB per request, of what is not read yet",
+		Name: "http2_request_window", Default: "1 MiB per connection, 64 KiB per request, of unread data",
 		Result: "the client waits until the body is read", Elsewhere: Library,
 	})
 	HeaderTime = add(clients, &Bound{
@@ -71,12 +71,12 @@ var (
 		Result: "401",
 	})
 	WrongAttempts = add(clients, &Bound{
-		Name: "wrong_attempts", Default: "10 wrong credentials a minute per address; also for tokens of `listeners.admin`, and 10 and one a second for passwords of `listeners.resp`, both fixed",
-		Setting: "authentication.wrong_attempts",
-		Result:  "429 until there is room again, right credentials included; RESP: an error, and the connection is closed",
+		Name: "failed_attempts", Default: "10 wrong credentials per minute and address; also for tokens of `listeners.admin`; for passwords of `listeners.resp` 10, then one per second; both fixed",
+		Setting: "authentication.failed_attempts",
+		Result:  "429 until attempts are replenished, also for right credentials; RESP: an error, and the connection is closed",
 	})
 	CredentialChecks = add(clients, &Bound{
-		Name: "credential_checks", Default: "one password per two CPUs at once; further ones, and those that need the rest of `wrong_attempts`, wait 2 s",
+		Name: "credential_checks", Default: "one password per two CPUs at once; further ones, and those that need the rest of `failed_attempts`, wait 2 s",
 		Result: "503 with `Retry-After: 1`",
 	})
 	APIKey = add(clients, &Bound{
@@ -129,7 +129,7 @@ var (
 var (
 	BufferedBytes = add(memory, &Bound{
 		Name: "buffered_bytes", Default: "128 MiB", Setting: "gateway.max_buffered_size",
-		Result: "503 with `Retry-After` for a request to be queued; a response that a rule with `settle` reads is charged its estimate",
+		Result: "503 with `Retry-After` for a request to be queued; a response that a rule with `actual_cost` reads is charged its estimate",
 	})
 	BufferedBytesPerAddress = add(memory, &Bound{
 		Name: "buffered_bytes_per_address", Default: "25 % of `buffered_bytes`", Setting: "gateway.max_buffered_size",
@@ -137,14 +137,14 @@ var (
 	})
 	SettledBody = add(memory, &Bound{
 		Name: "settled_body", Default: "1 MiB per response, or per line of a stream",
-		Result: "`settle: {json: …}` does not read the response: it is charged its estimate or `default`",
+		Result: "`actual_cost: {json: …}` does not read the response: it is charged its estimate or `default`",
 	})
 	LogBuffer = add(memory, &Bound{
 		Name: "log_buffer", Default: "512 KiB for the log, 4 MiB for the access log",
-		Result: "lines are lost; `sluice_log_lost_total` and `sluice_gateway_access_log_lost_total` count them",
+		Result: "lines are lost; `sluice_log_dropped_lines_total` and `sluice_gateway_access_log_dropped_lines_total` count them",
 	})
 	StoreMemory = add(memory, &Bound{
-		Name: "store_memory", Default: "256 MiB", Setting: "store.memory",
+		Name: "store_memory", Default: "256 MiB", Setting: "store.max_memory",
 		Result: "keys share counters: a key is never allowed more than its limit",
 	})
 	TraceQueue = add(memory, &Bound{
@@ -161,12 +161,12 @@ var (
 	})
 	Unreported = add(memory, &Bound{
 		Name: "unreported_keys", Default: "262144, keys of 64 MiB together",
-		Result: "the store is not told what this process admitted of further keys while it was unavailable; " +
-			"beyond 64 MiB it is told with the next request for the key",
+		Result: "usage of further keys that was admitted during local fallback is not reported to the store; " +
+			"beyond 64 MiB it is reported with the next request for the key",
 	})
 	DelayLines = add(memory, &Bound{
 		Name: "delay_queues", Default: "65536 empty ones",
-		Result: "the spacing of an empty delay queue is forgotten early",
+		Result: "the spacing of an empty delay queue is reset early",
 	})
 	RESPLimits = add(memory, &Bound{
 		Name: "resp_limits", Default: "4096 different limits of `CL.THROTTLE`",
@@ -185,19 +185,19 @@ var (
 // Durable queue.
 var (
 	QueueItems = add(queueing, &Bound{
-		Name: "queue_items", Default: "100000, dead letters included", Setting: "queue.max_count",
+		Name: "queue_items", Default: "100000, dead letters included", Setting: "queue.max_items",
 		Result: "503 with `Retry-After`",
 	})
 	QueueBytes = add(queueing, &Bound{
-		Name: "queue_bytes", Default: "1 GiB, dead letters included", Setting: "queue.max_size",
+		Name: "queue_bytes", Default: "1 GiB, dead letters included", Setting: "queue.max_total_size",
 		Result: "503 with `Retry-After`",
 	})
 	QueueItemsPerKey = add(queueing, &Bound{
-		Name: "queue_items_per_key", Default: "25 % of `queue_items`", Setting: "queue.max_count_per_key",
+		Name: "queue_items_per_key", Default: "25 % of `queue_items`", Setting: "queue.max_items_per_key",
 		Result: "429 with `Retry-After`; items of a rule without `per` count for their client address (IPv6: /64)",
 	})
 	QueueBytesPerKey = add(queueing, &Bound{
-		Name: "queue_bytes_per_key", Default: "25 % of `queue_bytes`", Setting: "queue.max_size_per_key",
+		Name: "queue_bytes_per_key", Default: "25 % of `queue_bytes`", Setting: "queue.max_total_size_per_key",
 		Result: "as `queue_items_per_key`",
 	})
 	QueueItemSize = add(queueing, &Bound{
@@ -213,7 +213,7 @@ var (
 		Result: "the stored result is truncated",
 	})
 	QueueResults = add(queueing, &Bound{
-		Name: "queue_results", Default: "256 MiB of all results", Setting: "queue.max_results",
+		Name: "queue_results", Default: "256 MiB of all results", Setting: "queue.max_results_size",
 		Result: "the oldest are removed", Elsewhere: Library,
 	})
 	QueueWorkers = add(queueing, &Bound{
@@ -226,26 +226,26 @@ var (
 var (
 	SlowResponses = add(upstreams, &Bound{
 		Name: "http2_responses_waiting", Default: "1024 in the process, 256 KiB each",
-		Result: "of the responses of HTTP/2 servers that wait for their clients to read, the one that waits longest is broken off",
+		Result: "the HTTP/2 response that has waited longest for its client to read is aborted",
 	})
 	OwnConnections = add(upstreams, &Bound{
 		Name: "http2_own_connections", Default: "64 per server, 16 of them per client address (IPv6: /64)",
-		Result: "further requests to HTTP/2 servers that would have a connection of their own share those, of their address if it has 16; requests that share connections anyway never do",
+		Result: "further requests to HTTP/2 servers that would get a dedicated connection share the existing ones, those of their address if it has 16; requests on shared connections never use them",
 	})
 	Interims = add(upstreams, &Bound{
 		Name: "informational_responses_waiting", Default: "8 per request",
-		Result: "of the 1xx that wait for their client to read, further ones are dropped",
+		Result: "further 1xx responses that wait for the client to read are dropped",
 	})
 	UpstreamHeader = add(upstreams, &Bound{
 		Name: "upstream_headers", Default: "256 KiB",
-		Result: "502; counted of HTTP/1 servers",
+		Result: "502; counted for HTTP/1 servers",
 	})
 	UpstreamTime = add(upstreams, &Bound{
 		Name: "upstream_time", Default: "1 s to connect, 30 s for the response headers", Setting: "gateway.upstreams.timeouts",
 		Result: "502 or 504", Elsewhere: "sluice_upstream_failures_total",
 	})
 	SettledCost = add(upstreams, &Bound{
-		Name: "settled_cost", Default: "2⁵⁰, of the cost that a response reports to `settle`",
+		Name: "settled_cost", Default: "2⁵⁰, of the cost that a response reports to `actual_cost`",
 		Result: "2⁵⁰ is charged",
 	})
 )
@@ -257,7 +257,7 @@ var (
 		Result: "the connection is closed, and fail modes decide",
 	})
 	NATSMessage = add(stores, &Bound{
-		Name: "nats_message", Default: "64 MiB, lines of 64 KiB", Result: "the connection is closed and made again",
+		Name: "nats_message", Default: "64 MiB, lines of 64 KiB", Result: "the connection is closed and re-established",
 	})
 	MemcachedReply = add(stores, &Bound{
 		Name: "memcached_reply", Default: "256 KiB, lines of 512 bytes",
@@ -265,18 +265,18 @@ var (
 	})
 	MemcachedConnections = add(stores, &Bound{
 		Name: "memcached_connections", Default: "64 per server",
-		Result: "calls wait within `store.budget`, then fail modes decide",
+		Result: "calls wait within `store.timeout`, then fail modes decide",
 	})
 	StoreTime = add(stores, &Bound{
-		Name: "store_time", Default: "10 ms for each reply, ten times that for a decision", Setting: "store.budget",
-		Result: "fail modes decide", Elsewhere: "sluice_store_failures_total",
+		Name: "store_time", Default: "10 ms for each reply, ten times that for a decision", Setting: "store.timeout",
+		Result: "fail modes decide", Elsewhere: "sluice_store_errors_total",
 	})
 	ControlPlane = add(stores, &Bound{
-		Name: "control_plane", Default: "200,000 descriptors and limits, 64 deep", Result: "the last good rules stay",
+		Name: "control_plane", Default: "200,000 descriptors and limits, 64 deep", Result: "the last valid rules stay active",
 	})
 	KeySet = add(stores, &Bound{
 		Name: "key_set", Default: "256 KiB, 100 keys, 10 s",
-		Result: "the last good keys stay",
+		Result: "the last valid keys stay active",
 	})
 )
 
@@ -284,15 +284,15 @@ var (
 var (
 	RuleFiles = add(files, &Bound{
 		Name: "rule_files", Default: "1 MiB per file, 16 MiB, 1000 files and 10000 documents in all",
-		Result: "the load is refused; the last good rules stay",
+		Result: "the files are rejected; the last valid rules stay active",
 	})
 	YAML = add(files, &Bound{
 		Name: "yaml", Default: "1 MiB, 32 levels, 100000 values, 1000 documents",
-		Result: "the load is refused; the last good rules stay",
+		Result: "the files are rejected; the last valid rules stay active",
 	})
 	Rules = add(files, &Bound{
 		Name: "rules", Default: "100000",
-		Result: "the load is refused; the last good rules stay",
+		Result: "the files are rejected; the last valid rules stay active",
 	})
 )
 

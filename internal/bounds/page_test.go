@@ -7,7 +7,7 @@ import (
 
 //go:generate go test -run TestPage . -update
 
-// Markers in docs/bounds.md: what stands between them is written by go generate.
+// Markers in docs/bounds.md: go generate writes the text between them.
 const (
 	pageBegin = "<!-- generated from internal/bounds: begin -->\n"
 	pageEnd   = "<!-- generated from internal/bounds: end -->\n"
@@ -20,7 +20,7 @@ func page() string {
 	for _, bound := range all {
 		if bound.Group != group {
 			group = bound.Group
-			fmt.Fprintf(&b, "\n### %s\n\n| bound | default | raised by | when it is reached | metric |\n|---|---|---|---|---|\n", group)
+			fmt.Fprintf(&b, "\n### %s\n\n| bound | default | setting | effect when reached | metric |\n|---|---|---|---|---|\n", group)
 		}
 		setting := "fixed"
 		if bound.Setting != "" {

@@ -1,5 +1,4 @@
-// Package buffers bounds the memory that buffered bodies take: of one body, of all bodies of one client address, and of
-// all bodies in the process.
+// Package buffers bounds the memory of buffered bodies: per body, per client address, and in total for the process.
 package buffers
 
 import (
@@ -12,47 +11,47 @@ import (
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
-// DefaultMax is the default maximum of all buffered bodies together, in bytes.
+// DefaultMax is the default maximum size of all buffered bodies together, in bytes.
 const DefaultMax = 128 << 20
 
-// ClientShare is the part of the maximum that one client address may take: 1/ClientShare.
+// ClientShare is the divisor of the maximum per client address: max/ClientShare.
 const ClientShare = 4
 
 // Errors of a [Buffer].
 var (
-	ErrTooLarge = errors.New("buffers: the body is larger than may be buffered")
-	ErrFull     = errors.New("buffers: buffered bodies take all the memory that they may")
+	ErrTooLarge = errors.New("buffers: body larger than the maximum for buffering")
+	ErrFull     = errors.New("buffers: memory limit for buffered bodies reached")
 )
 
-// Process is the budget of this process. There is one because there is one memory.
+// Process is the memory limit of this process, shared by all of its buffers.
 var Process = New(DefaultMax)
 
-// Budget is a number of bytes that buffers share. All methods may be called concurrently.
+// Budget is a memory limit in bytes that buffers share. All methods may be called concurrently.
 type Budget struct {
 	mu      sync.Mutex
 	max     int64
 	used    int64
-	clients map[netip.Prefix]int64 // bytes by client; no entry is 0
+	clients map[netip.Prefix]int64 // bytes per client; no entry means 0
 }
 
-// New returns a budget of max bytes.
+// New returns a memory limit of max bytes.
 func New(max int64) *Budget { return &Budget{max: max, clients: map[netip.Prefix]int64{}} }
 
-// SetMax changes the maximum. Buffers that hold more keep it.
+// SetMax changes the maximum. Buffers that already hold more keep it.
 func (b *Budget) SetMax(max int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.max = max
 }
 
-// Used returns how many bytes are taken.
+// Used returns the number of allocated bytes.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
-// take takes n bytes for a client and reports whether they were free.
+// take allocates n bytes for a client and reports whether they were free.
 func (b *Budget) take(client netip.Prefix, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,19 +89,19 @@ func (b *Budget) free(client netip.Prefix, n int64) {
 type Buffer struct {
 	budget *Budget
 	client netip.Prefix
-	max    int   // of the body
-	taken  int64 // of the budget
+	max    int   // maximum size of the body
+	taken  int64 // bytes allocated from the budget
 	b      []byte
 }
 
-// Buffer returns an empty buffer for a body of at most max bytes. An IPv6 client counts by its /64; the zero Addr is no
-// client, which only the maximum of the budget bounds.
+// Buffer returns an empty buffer for a body of at most max bytes. IPv6 clients are counted by /64. The zero Addr has no
+// limit per client.
 func (b *Budget) Buffer(client netip.Addr, max int) Buffer {
 	return Buffer{budget: b, client: keyenc.Subscriber(client, 64), max: max}
 }
 
-// Append adds to the body, or fails with ErrTooLarge or ErrFull and leaves it as it was. It takes memory as the body
-// arrives: a client that announces much and sends little takes little.
+// Append adds to the body, or fails with ErrTooLarge or ErrFull and leaves it unchanged. It allocates as the body
+// arrives, so that a client that announces a large body and sends little uses little.
 func (b *Buffer) Append(p []byte) error {
 	size := len(b.b) + len(p)
 	if size > b.max {
@@ -123,7 +122,7 @@ func (b *Buffer) Append(p []byte) error {
 	return nil
 }
 
-// ReadAll adds all that r has, and fails as Append does.
+// ReadAll appends all of r, and fails as Append does.
 func (b *Buffer) ReadAll(r io.Reader) error {
 	piece := make([]byte, 4<<10)
 	for {
@@ -141,8 +140,8 @@ func (b *Buffer) ReadAll(r io.Reader) error {
 	}
 }
 
-// Reserve takes n bytes more of the budget, for copies of the body, and reports whether they were free. Free gives them
-// back.
+// Reserve allocates n more bytes of the budget, for copies of the body, and reports whether they were free. Free
+// releases them.
 func (b *Buffer) Reserve(n int) bool {
 	if !b.budget.take(b.client, int64(n)) {
 		return false
@@ -159,7 +158,7 @@ func (b *Buffer) release(n int64) {
 // Bytes returns the body. It is valid until the next call of another method.
 func (b *Buffer) Bytes() []byte { return b.b }
 
-// Reset empties the buffer. It keeps memory for a body of usual size, and gives back what a large one took.
+// Reset empties the buffer. It keeps the memory of a body of usual size and releases that of a large one.
 func (b *Buffer) Reset() {
 	if cap(b.b) > 64<<10 {
 		b.Free()
@@ -167,7 +166,7 @@ func (b *Buffer) Reset() {
 	b.b = b.b[:0]
 }
 
-// Free gives back all that the buffer has taken. It may be used again.
+// Free releases all memory of the buffer, which may be used again.
 func (b *Buffer) Free() {
 	if b.budget == nil {
 		return

@@ -11,7 +11,8 @@ import (
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// What is taken is never more than the maximum, never less than what is held, and all of it comes back.
+// Allocated bytes are never more than the maximum and never less than the capacity of the buffers, and all of them are
+// released.
 func TestBudget(t *testing.T) {
 	b := New(1 << 20)
 	one := b.Buffer(addr("192.0.2.1"), 1<<20)
@@ -91,7 +92,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// Bounds are counted once when they are exceeded, and not at their border.
+// A bound is counted once when it is exceeded, and not when it is reached exactly.
 func TestCounts(t *testing.T) {
 	all, address := bounds.BufferedBytes.Count(), bounds.BufferedBytesPerAddress.Count()
 	count := func(what string, wantAll, wantAddress int64) {

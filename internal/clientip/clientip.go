@@ -1,5 +1,6 @@
-// Package clientip finds out who an HTTP request is from: the connection's peer, or whom a trusted proxy says that it
-// speaks for. The proxy's header is read from the right, and what the client itself may have written is never believed.
+// Package clientip finds the client's address of an HTTP request: the address of the connection's peer or, if the peer is
+// a trusted proxy, an address of its forwarding header. The header is read from right to left, and entries that the client
+// may have forged are never used.
 package clientip
 
 import (
@@ -13,19 +14,19 @@ import (
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
-// Config says who may speak for others. The zero Config trusts nobody.
+// Config is the configuration of a Finder. The zero Config trusts no peer.
 type Config struct {
-	Proxies          []netip.Prefix // trusted proxies; what is no valid prefix is not trusted
-	TrustUnixSockets bool           // the peers of servers that listen on a Unix socket are trusted
-	Hops             int            // the nth address from the right counts, instead of the first that is not trusted; 0: no
-	Header           string         // that trusted peers set. "": X-Forwarded-For
-	IPv6PrefixBits   int            // of an IPv6 address that count in a key. 0: 64
+	Proxies          []netip.Prefix // trusted proxies; invalid prefixes are ignored
+	TrustUnixSockets bool           // trust all peers that connect over a Unix socket
+	Hops             int            // use the nth address from the right, instead of the first untrusted one; 0 disables it
+	Header           string         // header that trusted peers set; "" means X-Forwarded-For
+	IPv6PrefixBits   int            // prefix length of IPv6 keys; 0 means 64
 }
 
-// ForwardedFor is the header that is read unless another is named.
+// ForwardedFor is the default header.
 const ForwardedFor = "X-Forwarded-For"
 
-// Finder finds the clients of requests.
+// Finder finds the client's address of requests. It is safe for concurrent use.
 type Finder struct {
 	proxies     []netip.Prefix
 	unixSockets bool
@@ -34,7 +35,7 @@ type Finder struct {
 	prefixBits  int
 }
 
-// New makes a Finder.
+// New returns a Finder.
 func New(c Config) *Finder {
 	f := &Finder{
 		unixSockets: c.TrustUnixSockets, hops: c.Hops, header: http.CanonicalHeaderKey(cmp.Or(c.Header, ForwardedFor)),
@@ -52,10 +53,10 @@ func New(c Config) *Finder {
 	return f
 }
 
-// Addr is the client's address, or the zero Addr if it has none.
+// Addr returns the client's address, or the zero Addr if there is none.
 func (f *Finder) Addr(r *http.Request) netip.Addr { return f.counted(r).addr }
 
-// Key is the key that the client's requests share: its address, or the prefix of it that counts.
+// Key returns the key of the client: its IPv4 address or IPv6 prefix.
 func (f *Finder) Key(r *http.Request) string { return f.key(f.counted(r)) }
 
 // TrustsPeer reports whether the connection's peer is a trusted proxy. Forwarding headers of other peers are not read.
@@ -67,13 +68,13 @@ func (f *Finder) TrustsPeer(r *http.Request) bool {
 // TrustsAddr reports whether a peer with the address is a trusted proxy.
 func (f *Finder) TrustsAddr(a netip.Addr) bool { return f.trustsAnybody() || f.trusts(a) }
 
-// ReadsHeader reports whether there are peers whose header is read.
+// ReadsHeader reports whether the header of any peer is read.
 func (f *Finder) ReadsHeader() bool { return f.hops > 0 || f.unixSockets || len(f.proxies) > 0 }
 
-// Header is the header in which trusted peers say whom they speak for.
+// Header returns the name of the forwarding header that trusted peers set.
 func (f *Finder) Header() string { return f.header }
 
-// trustsAnybody reports whether every peer is trusted: the number of hops alone says which address counts.
+// trustsAnybody reports whether every peer is trusted, because only the number of hops is configured.
 func (f *Finder) trustsAnybody() bool { return f.hops > 0 && len(f.proxies) == 0 && !f.unixSockets }
 
 func (f *Finder) key(h host) string {
@@ -87,8 +88,8 @@ func (f *Finder) key(h host) string {
 	return string(keyenc.AppendAddr(room[:0], h.addr, f.prefixBits))
 }
 
-// counted finds the client of a request, and counts a header of too many entries once per request: a gateway that has read it
-// marks that in the context.
+// counted returns the client of a request and records a header with too many entries as a reached bound, once per request:
+// a gateway that has already read the header marks this in the context.
 func (f *Finder) counted(r *http.Request) host {
 	h, cut := f.client(r)
 	if cut && r.Context().Value(bounds.Counted{}) == nil {
@@ -97,7 +98,7 @@ func (f *Finder) counted(r *http.Request) host {
 	return h
 }
 
-// client finds the client of a request, and reports whether there were more entries than are read.
+// client returns the client of a request. cut reports whether the header has more than MaxEntries entries.
 func (f *Finder) client(r *http.Request) (h host, cut bool) {
 	peer, _ := parseHost(r.RemoteAddr)
 	if !f.trustsPeer(r, peer) {
@@ -118,7 +119,7 @@ func (f *Finder) client(r *http.Request) (h host, cut bool) {
 	}
 }
 
-// nth is the address so many hops away, or the peer.
+// nth returns the address at the configured number of hops, or the peer if there is none.
 func (f *Finder) nth(e *entries, peer host) host {
 	for range f.hops - 1 {
 		if _, more := e.next(); !more {
@@ -147,18 +148,18 @@ func (f *Finder) trustsPeer(r *http.Request, peer host) bool {
 	if peer.addr.IsValid() {
 		return f.trusts(peer.addr)
 	}
-	// The peer's name proves nothing, since other middleware may have written it; the listener's does.
+	// RemoteAddr is no proof of a Unix socket, because other middleware may have set it; the listener's address is.
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return f.unixSockets && ok && local.Network() == "unix"
 }
 
-// host is an IP address without zone, never IPv4-mapped. The zero host is none.
+// host is an IP address without zone, never IPv4-mapped. The zero host is no address.
 type host struct {
 	addr netip.Addr
-	text string // of an IPv4 address that was written as such: canonical, since netip accepts no other spelling
+	text string // original text of an IPv4 address: canonical, because netip accepts no other spelling
 }
 
-// parseHost reads an address as the standard library, proxies and RFC 7239 write it: bare or in brackets, with or
+// parseHost parses an address in the formats of the standard library, proxies and RFC 7239: bare or in brackets, with or
 // without a port.
 func parseHost(s string) (host, bool) {
 	if len(s) > maxHost {
@@ -191,10 +192,10 @@ func parseHost(s string) (host, bool) {
 	}
 }
 
-// maxHost is longer than any address with zone and port that is worth reading.
+// maxHost is the maximum length of an address with zone and port, in bytes.
 const maxHost = 128
 
-// isPort accepts a colon and a number, or a name that hides it (RFC 7239, section 6.3).
+// isPort reports whether s is a colon and a port number or an obfuscated port (RFC 7239, section 6.3).
 func isPort(s string) bool {
 	if len(s) < 2 || s[0] != ':' {
 		return false

@@ -3,25 +3,25 @@ package clientip
 import "strings"
 
 const (
-	// MaxEntries is how many entries of a forwarding header are read, counted from the right.
+	// MaxEntries is the maximum number of entries of a forwarding header that are read, from right to left.
 	MaxEntries = 64
-	maxEntry   = 1024 // bytes of one entry
+	maxEntry   = 1024 // maximum length of an entry in bytes
 )
 
-// entries walks the entries of a forwarding header from the right, over all its lines. Lines are never joined: a quote
-// left open in one must not swallow the next. Within a line it also goes from the right, so that what a trusted proxy
-// appended is read as it meant it, whatever the client put before.
+// entries iterates over the entries of a forwarding header from right to left, across all its lines. Lines are never joined,
+// because an open quote in one line must not swallow the next. Each line is also parsed from right to left, so that the entry
+// that a trusted proxy appended is parsed correctly, whatever the client sent before it.
 type entries struct {
 	lines  []string
 	quotes bool // RFC 7239: commas may be in quoted strings
-	left   int  // entries that may still be looked at, empty ones included
+	left   int  // number of entries that may still be read, empty ones included
 
-	rest string // of the last line
-	cut  bool   // there are more entries than may be looked at
+	rest string // unread part of the current line
+	cut  bool   // there are more than MaxEntries entries
 }
 
-// next returns the next entry's address, or the zero host if it has none. Empty entries are passed over, as RFC 9110
-// has it for lists. There are no more if more is false.
+// next returns the address of the next entry, or the zero host if the entry is no address. Empty entries are skipped, as
+// RFC 9110 requires for lists. more is false at the end of the header.
 func (e *entries) next() (h host, more bool) {
 	for e.left > 0 {
 		if e.rest == "" {
@@ -52,7 +52,7 @@ func (e *entries) next() (h host, more bool) {
 	return host{}, false
 }
 
-// cutLast splits a line at its last comma. If there is none within maxEntry bytes all of it is one entry, which is
+// cutLast splits a line at its last comma. If there is no comma within maxEntry bytes, the whole line is one entry, which is
 // then too long to be an address.
 func cutLast(s string, quotes bool) (before, last string) {
 	inside := false
@@ -67,7 +67,7 @@ func cutLast(s string, quotes bool) (before, last string) {
 	return "", s
 }
 
-// escaped tells whether what follows s in a quoted string is escaped: by one backslash, or three, but not two.
+// escaped reports whether s ends with an odd number of backslashes, which escape the next character of a quoted string.
 func escaped(s string) bool {
 	n := len(s)
 	for n > 0 && s[n-1] == '\\' {
@@ -76,8 +76,8 @@ func escaped(s string) bool {
 	return (len(s)-n)%2 == 1
 }
 
-// parseForwarded returns the address of an element of RFC 7239, such as for="[2001:db8::1]:4711";proto=https. An
-// element that names none, or several, has none.
+// parseForwarded returns the address of an element of RFC 7239, such as for="[2001:db8::1]:4711";proto=https. It reports
+// false unless the element has exactly one valid address.
 func parseForwarded(element string) (host, bool) {
 	if len(element) > maxEntry {
 		return host{}, false
@@ -107,7 +107,7 @@ func parseForwarded(element string) (host, bool) {
 	return parseHost(node)
 }
 
-// cutValue reads a token or quoted string, and the semicolon that ends it.
+// cutValue parses a token or quoted string and the semicolon that ends it.
 func cutValue(s string) (val, rest string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		val, rest, _ = strings.Cut(s, ";")

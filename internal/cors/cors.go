@@ -11,28 +11,28 @@ import (
 	"time"
 )
 
-// Header is http.Header. The package does not import net/http, because the package that reads configurations must not.
+// Header is http.Header. This package must not import net/http, because the configuration parser imports it and must not.
 type Header = map[string][]string
 
-// Config is a policy as people write it. AllowedOrigins is required.
+// Config is the configuration of a policy. AllowedOrigins is required.
 type Config struct {
 	AllowedOrigins   []string // "https://app.example.com", "https://*.example.com", or "*" for every origin
 	AllowedMethods   []string // nil means DefaultMethods
-	AllowedHeaders   []string // request headers; nil or "*" means all that a preflight names
+	AllowedHeaders   []string // request headers; nil or "*" means all headers of the preflight
 	ExposedHeaders   []string // response headers that scripts may read; "*" means all
 	AllowCredentials bool     // cookies, client certificates and Authorization of the browser; excludes "*"
 	MaxAge           time.Duration
 }
 
-// DefaultMethods are the methods that a policy allows unless it names others.
+// DefaultMethods returns the methods that a policy allows by default.
 func DefaultMethods() []string {
 	return []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
 }
 
-// wildcard is every origin, or every header.
+// wildcard stands for every origin or every header.
 const wildcard = "*"
 
-// Names in the form that http.Header keeps them in, so that they can be put there directly.
+// Header names in canonical form, so that they can be used as keys of an http.Header.
 const (
 	headerOrigin         = "Origin"
 	headerRequestMethod  = "Access-Control-Request-Method"
@@ -47,18 +47,18 @@ const (
 	headerVary             = "Vary"
 )
 
-// Policy is a compiled Config. Its methods may be called by several goroutines at once.
+// Policy is a compiled Config. Its methods are safe for concurrent use.
 type Policy struct {
 	exact map[string]bool
 	below []below
 
-	// The lines of headers. They are shared by all responses, and have no room for another.
+	// Header lines. All responses share them; their capacity equals their length, so that appending copies them.
 	anyOrigin, credentials   []string // nil: not sent
 	exposed, methods, maxAge []string
-	headers                  []string // nil: those that the preflight names
+	headers                  []string // nil: those of the preflight
 }
 
-// New compiles a policy. Names that ExposedHeaders has twice are sent once.
+// New compiles a policy. Duplicate names in ExposedHeaders are sent once.
 func New(c Config) (*Policy, error) {
 	p := &Policy{exact: map[string]bool{}, maxAge: line(strconv.FormatInt(int64((max(0, c.MaxAge)+time.Second-1)/time.Second), 10))}
 	if len(c.AllowedOrigins) == 0 {
@@ -95,17 +95,17 @@ func New(c Config) (*Policy, error) {
 		case p.anyOrigin != nil:
 			return nil, errCredentialsForAll
 		case slices.Contains(c.ExposedHeaders, wildcard):
-			return nil, errors.New(`with credentials, browsers take the exposed header "*" for a name: list the headers`)
+			return nil, errors.New(`with credentials, browsers treat the exposed header "*" as a literal name: list the headers`)
 		}
 	}
 	return p, nil
 }
 
-// errCredentialsForAll is the error of a policy that allows credentials to every origin.
+// errCredentialsForAll is the error for a policy that allows credentials for every origin.
 var errCredentialsForAll = errors.New(`credentials cannot be allowed to origin "*": any website could act as its visitors. ` +
 	"List the origins, such as https://app.example.com or https://*.example.com, or leave credentials out")
 
-// line returns a header of one line. Appending to it copies it. Nothing is no header.
+// line returns a header of one line, or nil for the empty string. Appending to it copies it.
 func line(text string) []string {
 	if text == "" {
 		return nil
@@ -113,7 +113,7 @@ func line(text string) []string {
 	return []string{text}[:1:1]
 }
 
-// distinct returns names without those that are there before, in whatever case.
+// distinct returns names without duplicates, compared without case.
 func distinct(names []string) []string {
 	var out []string
 	for _, name := range names {
@@ -124,7 +124,7 @@ func distinct(names []string) []string {
 	return out
 }
 
-// CheckMethod returns an error that says what to write if a method cannot be one of a policy.
+// CheckMethod returns an error if s is not valid as a method of a policy.
 func CheckMethod(s string) error {
 	if !isToken(s) || s == wildcard || s != strings.ToUpper(s) {
 		return fmt.Errorf("%q is not a method: write methods in upper case, such as GET or DELETE", s)
@@ -132,7 +132,7 @@ func CheckMethod(s string) error {
 	return nil
 }
 
-// CheckHeader returns an error that says what to write if a name cannot be that of a header, nor "*".
+// CheckHeader returns an error if s is neither a valid header name nor "*".
 func CheckHeader(s string) error {
 	if !isToken(s) {
 		return fmt.Errorf(`%q is not the name of a header: write one, such as X-Api-Key, or "*" for all`, s)
@@ -150,8 +150,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// IsPreflight reports whether a browser asks, by a request with this method and header, whether a script may send another
-// request.
+// IsPreflight reports whether a request with this method and header is a CORS preflight.
 func IsPreflight(method string, request Header) bool {
 	return method == "OPTIONS" && len(request[headerOrigin]) > 0 && len(request[headerRequestMethod]) > 0
 }
@@ -167,7 +166,7 @@ func (p *Policy) AllowOrigin(request Header) []string {
 	return nil
 }
 
-// SetHeaders sets the CORS headers of a response, where allowed is from AllowOrigin. They replace those that are there.
+// SetHeaders sets the CORS headers of a response and removes existing ones. allowed is the result of AllowOrigin.
 func (p *Policy) SetHeaders(response Header, allowed []string) {
 	for _, name := range [...]string{
 		headerAllowOrigin, headerAllowCredentials, headerExposeHeaders, headerAllowMethods, headerAllowHeaders, headerMaxAge,
@@ -175,7 +174,7 @@ func (p *Policy) SetHeaders(response Header, allowed []string) {
 	} {
 		delete(response, name)
 	}
-	if p.anyOrigin == nil { // with it, responses to all origins are the same
+	if p.anyOrigin == nil { // otherwise responses do not depend on the origin
 		addVary(response, headerOrigin)
 	}
 	if allowed == nil {
@@ -186,11 +185,11 @@ func (p *Policy) SetHeaders(response Header, allowed []string) {
 	set(response, headerExposeHeaders, p.exposed)
 }
 
-// SetPreflightHeaders sets the CORS headers of the response to a preflight, which is 204 whatever is allowed.
+// SetPreflightHeaders sets the CORS headers of the response to a preflight. Its status is always 204.
 func (p *Policy) SetPreflightHeaders(response, request Header) {
 	allowed := p.AllowOrigin(request)
 	p.SetHeaders(response, allowed)
-	delete(response, headerExposeHeaders) // it is about the response to the request that follows
+	delete(response, headerExposeHeaders) // only for the response to the actual request
 	headers := p.headers
 	if headers == nil {
 		addVary(response, headerRequestHeaders)
@@ -209,7 +208,7 @@ func set(h Header, name string, lines []string) {
 	}
 }
 
-// addVary adds a name to Vary unless it is there.
+// addVary adds a name to Vary unless it is already listed.
 func addVary(h Header, name string) {
 	old := h[headerVary]
 	for _, text := range old {

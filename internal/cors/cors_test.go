@@ -74,7 +74,7 @@ func TestInvalid(t *testing.T) {
 	for want, c := range map[string]cors.Config{
 		"no origin is allowed: list the origins":                             {},
 		"any website could act as its visitors. List the origins":            {AllowedOrigins: []string{"*"}, AllowCredentials: true},
-		"browsers take the exposed header \"*\" for a name":                  {AllowedOrigins: one, ExposedHeaders: []string{"*"}, AllowCredentials: true},
+		"browsers treat the exposed header \"*\" as a literal":               {AllowedOrigins: one, ExposedHeaders: []string{"*"}, AllowCredentials: true},
 		`origin "null" is that of sandboxed frames`:                          {AllowedOrigins: []string{"null"}},
 		`origin "app.example.com" has no scheme`:                             {AllowedOrigins: []string{"app.example.com"}},
 		`origin "https://app.example.com/" has more than scheme`:             {AllowedOrigins: []string{"https://app.example.com/"}},
@@ -96,7 +96,7 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// What an upstream has set is replaced, and Vary is added to, in slices that are shared.
+// Headers of an upstream are replaced and Vary is extended, without writing to shared slices.
 func TestSetHeaders(t *testing.T) {
 	p := policy(t, cors.Config{AllowedOrigins: []string{"https://a.example"}, AllowCredentials: true, ExposedHeaders: []string{"X-A", "x-a", "X-B"}})
 	shared := []string{"Accept-Encoding", "x"}
@@ -105,7 +105,7 @@ func TestSetHeaders(t *testing.T) {
 		"Access-Control-Allow-Headers": {"X"}, "Access-Control-Allow-Private-Network": {"true"}, "X-Other": {"1"},
 	}
 	p.SetHeaders(h, p.AllowOrigin(from("https://a.example")))
-	p.SetHeaders(h, p.AllowOrigin(from("https://a.example"))) // once is enough
+	p.SetHeaders(h, p.AllowOrigin(from("https://a.example"))) // a second call changes nothing
 	want := http.Header{
 		"Vary": {"Accept-Encoding", "Origin"}, "Access-Control-Allow-Origin": {"https://a.example"}, "Access-Control-Allow-Credentials": {"true"},
 		"Access-Control-Expose-Headers": {"X-A, X-B"}, "X-Other": {"1"},
@@ -153,7 +153,7 @@ func equal(a, b http.Header) bool {
 	return true
 }
 
-// isAllowed decides by the definition, from the parts of an origin.
+// isAllowed is a reference implementation: it compares the parts of an origin.
 func isAllowed(allowed []string, origin string) bool {
 	sent, err := url.Parse(origin)
 	if err != nil || origin != sent.Scheme+"://"+sent.Host {
@@ -172,8 +172,8 @@ func isAllowed(allowed []string, origin string) bool {
 	return false
 }
 
-// Whatever the policy and the origin: Allow-Origin is never there for an origin that is not allowed, never "*" with
-// credentials, and Vary has Origin whenever the response depends on it.
+// For any policy and origin: Allow-Origin is never set for an origin that is not allowed, never "*" with credentials, and
+// Vary contains Origin whenever the response depends on it.
 func FuzzPolicy(f *testing.F) {
 	for _, origin := range []string{"https://a.example", "https://x.b.example:8443", "null", "https://b.example", "https://a.example.", "https://A.example", "", "*", "https://a.example, https://c.example"} {
 		f.Add("https://a.example https://*.b.example:8443", origin, true, "Accept")
@@ -189,7 +189,7 @@ func FuzzPolicy(f *testing.F) {
 		}
 		all := slices.Contains(allowed, "*")
 		if all && credentials {
-			t.Fatal("credentials are allowed to all origins")
+			t.Fatal("credentials are allowed for all origins")
 		}
 		response := func(request http.Header, preflight bool) http.Header {
 			h := http.Header{"Vary": {vary}, "Access-Control-Allow-Origin": {"https://upstream.example"}}

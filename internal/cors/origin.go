@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// below is an origin with a wildcard: the names below a domain, with one scheme and port.
+// below is an origin with a wildcard: all names below a domain, with one scheme and port.
 type below struct{ scheme, domain string } // "https://", ".example.com:8443"
 
 // allow adds an origin that CheckOrigin accepts.
@@ -47,7 +47,7 @@ func isName(s string) bool {
 	return !dot
 }
 
-// CheckOrigin returns an error that says what to write if text cannot be an origin of a policy.
+// CheckOrigin returns an error if text is not valid as an origin of a policy.
 func CheckOrigin(text string) error {
 	if text == wildcard {
 		return nil

@@ -1,16 +1,16 @@
-// Package goroutines has an owner wait for the goroutines that it has started.
+// Package goroutines lets an owner wait for the goroutines that it has started.
 package goroutines
 
 import "sync"
 
-// Group is the goroutines of one owner. Unlike a [sync.WaitGroup] it may be closed while others still try to start some.
+// Group is the goroutines of one owner. Unlike a [sync.WaitGroup] it may be closed while Go is called concurrently.
 type Group struct {
-	mu      sync.Mutex // guards closed, and that none starts after it
+	mu      sync.Mutex // guards closed, so that no goroutine starts after Close
 	closed  bool
 	running sync.WaitGroup
 }
 
-// Go runs f on a goroutine of its own, unless the group is closed. It tells whether it does.
+// Go runs f on a new goroutine unless the group is closed. It reports whether f runs.
 func (g *Group) Go(f func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -21,7 +21,7 @@ func (g *Group) Go(f func()) bool {
 	return true
 }
 
-// Close has nothing start any more, and waits for what has.
+// Close prevents further goroutines from starting and waits for those that run.
 func (g *Group) Close() {
 	g.mu.Lock()
 	g.closed = true

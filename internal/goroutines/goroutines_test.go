@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 )
 
-// Close waits for what was started, and nothing starts after it.
+// Close waits for running goroutines, and none starts after it.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group
@@ -20,11 +20,11 @@ func TestClose(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-closed:
-			t.Error("it did not wait")
+			t.Error("Close did not wait")
 		default:
 		}
 		if g.Go(func() { t.Error("it runs") }) {
-			t.Error("something starts while it is closed")
+			t.Error("a goroutine started after Close")
 		}
 		close(release)
 		<-closed

@@ -7,69 +7,70 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// RuleID is a digest of a rule's name. It is a struct because arrays do not travel in registers.
+// RuleID is a digest of a rule's name. It is a struct because arrays are not passed in registers.
 type RuleID struct{ A, B uint64 }
 
-// Op is one take in integers: a key under a rule, and what is asked of it.
+// Op is a take with all values as integers: a key under a rule, and a request.
 type Op struct {
 	Rule    RuleID
-	By      *Rule // of which Rule is the ID; nil to those who only count
+	By      *Rule // the rule with the ID Rule; nil in packages that only count
 	Key     string
-	HashTag string // what the keys of one call share
+	HashTag string // shared by the keys of one call
 	Params  *step.Params
 	Request step.Request
-	At      int64  // non-zero: settle or give back the take that was answered with this At
-	Charged int64  // with At: what that take was charged; 0 if it is not known
-	Of      int64  // with At: the limit when it was charged; 0 if it is still that
-	ID      uint64 // non-zero: charge once
-	Shadow  bool   // never vetoes the others
-	Local   bool   // with At: the take was decided in this process while the store was unavailable
+	At      int64  // non-zero: receipt of an earlier take, which this op settles or refunds
+	Charged int64  // with At: cost charged for that take; 0 if unknown
+	Of      int64  // with At: limit when it was charged; 0 if unchanged
+	ID      uint64 // idempotency ID; 0 if none
+	Shadow  bool   // never denies the other ops of the call
+	Local   bool   // with At: that take was decided by local fallback
 }
 
-// ErrRule and ErrLimit are said of takes that cannot be said in integers.
+// ErrRule and ErrLimit are returned for takes that cannot be converted to an op.
 var (
-	ErrRule  = fmt.Errorf("%w: the take's rule was not made by NewRule", ErrInvalid)
-	ErrLimit = fmt.Errorf("%w: the take's limit was not made by Limit.Build", ErrInvalid)
+	ErrRule  = fmt.Errorf("%w: take: rule was not created by NewRule", ErrInvalid)
+	ErrLimit = fmt.Errorf("%w: take: limit was not created by Limit.Build", ErrInvalid)
 )
 
-// Validate sets how long the op would wait, and tells what of it makes no sense, in the words of a sluice.Take.
+// Validate sets the maximum delay of the op. It returns an error, in terms of a sluice.Take, if the op is invalid.
 func (op *Op) Validate(maxDelay time.Duration) error {
 	r := &op.Request
 	switch {
 	case r.Cost > MaxCost || r.Cost < -MaxCost:
-		return fmt.Errorf("%w: cost %d is beyond ±2^50", ErrInvalid, r.Cost)
+		return fmt.Errorf("%w: cost %d is not between -2^50 and 2^50", ErrInvalid, r.Cost)
 	case r.Cost < 0 && op.At == 0:
-		return fmt.Errorf("%w: a negative cost gives back an earlier take: set Receipt to its Decision.Receipt", ErrInvalid)
+		return fmt.Errorf("%w: negative cost without Receipt: a refund needs the Decision.Receipt of the earlier take", ErrInvalid)
 	case r.Min < 0 || r.Min > 0 && r.Min > r.Cost:
 		return fmt.Errorf("%w: MinGrant %d is not between 0 and the cost %d", ErrInvalid, r.Min, r.Cost)
 	case r.DryRun && r.Cost != 0:
-		return fmt.Errorf("%w: DryRun with a cost of %d: only a peek can be a dry run", ErrInvalid, r.Cost)
+		return fmt.Errorf("%w: DryRun with cost %d: use cost 0", ErrInvalid, r.Cost)
 	case op.Charged < 0 || op.Charged > MaxCost:
 		return fmt.Errorf("%w: Charged %d is not between 0 and 2^50", ErrInvalid, op.Charged)
 	case op.Of < 0:
-		return fmt.Errorf("%w: ChargedOf %d is negative: it is the limit when the take of Receipt was charged", ErrInvalid, op.Of)
+		return fmt.Errorf("%w: ChargedOf %d is negative: use Decision.Limit of the earlier take", ErrInvalid, op.Of)
 	case maxDelay < 0:
-		return fmt.Errorf("%w: MaxDelay %v is negative", ErrInvalid, maxDelay)
+		return fmt.Errorf("%w: MaxDelay %v is negative: use at least 0", ErrInvalid, maxDelay)
 	}
 	r.MaxDelay = min(maxDelay, MaxDelay).Microseconds()
 	return nil
 }
 
-// Peeks reports whether the op only asks. The settlement of a take that cost what was estimated does not: its mark goes.
+// Peeks reports whether the op only reads. A settlement at the estimated cost does not peek, because it deletes the
+// mark.
 func (op *Op) Peeks() bool {
 	return op.Request.Cost == 0 && (op.At == 0 || !op.Request.Settles || op.Request.DryRun)
 }
 
-// Look asks what there is and changes nothing.
+// Look returns the request that reads the state without changing it.
 func (op *Op) Look() step.Request { return step.Request{DryRun: true, Known: op.Request.Known} }
 
-// Begins reports whether the op starts the new bucket of a key without one, even if nothing is charged. Peeks, refunds and
+// Begins reports whether the op creates the bucket of a new key even if nothing is charged. Peeks, refunds and
 // settlements do not.
 func (op *Op) Begins() bool {
 	return op.Params.HasInitial && op.At == 0 && op.Request.Cost > 0 && !op.Request.DryRun
 }
 
-// Settlement is the op with At as the algorithms have it.
+// Settlement returns the op, which has At, as a settlement for the algorithms.
 func (op *Op) Settlement() step.Settlement {
 	return step.Settlement{
 		At: op.At, Delta: op.Request.Cost, Charged: op.Charged, Of: op.Of, Settles: op.Request.Settles,
@@ -77,12 +78,12 @@ func (op *Op) Settlement() step.Settlement {
 	}
 }
 
-// Vetoes reports whether the answer to the op denies the whole call.
+// Vetoes reports whether the decision about the op denies the whole call.
 func (op *Op) Vetoes(a *step.Answer) bool {
 	return !a.Allowed && !op.Shadow && op.Request.Cost != 0
 }
 
-// Answer is a decision about one op, and where it came from.
+// Answer is the decision about one op, and its source.
 type Answer struct {
 	Allowed, Never, Blocked       bool
 	Source                        Source
@@ -91,7 +92,7 @@ type Answer struct {
 	Delay, RetryAfter, ResetAfter time.Duration
 }
 
-// AnswerOf is an algorithm's answer under the numbers p.
+// AnswerOf converts the decision of an algorithm under the numbers p.
 func AnswerOf(p *step.Params, a *step.Answer) Answer {
 	return Answer{
 		Allowed: a.Allowed, Never: a.Never, Blocked: a.Blocked,
@@ -102,26 +103,26 @@ func AnswerOf(p *step.Params, a *step.Answer) Answer {
 	}
 }
 
-// IdempotencyTTL is for how long a store remembers the ID of a take that was charged, in microseconds.
+// IdempotencyTTL is how long a store keeps the idempotency ID of a charged take, in microseconds.
 const IdempotencyTTL = 60 * 1_000_000
 
-// Charged is what a store remembers of a take with an ID.
+// Charged is a store's record of a take with an idempotency ID.
 type Charged struct {
-	At      int64 // what its answer said
-	Until   int64 // when it is forgotten
+	At      int64 // receipt of the take
+	Until   int64 // time at which the record expires
 	Granted int64
 	Denied  bool
 }
 
-// Again is the request whose answer Replay needs if the take was denied.
+// Again returns the request whose decision Replay needs if the take was denied.
 func (op *Op) Again() step.Request {
 	r := op.Request
 	r.DryRun = true
 	return r
 }
 
-// Replay answers an op whose ID was charged before: as it was then, with what remains now. Found is what [Op.Look] finds
-// now; again, if the take was denied, is the answer to [Op.Again].
+// Replay decides an op whose ID was charged before: as it was decided then, with the quota that remains now. found is
+// the current result of [Op.Look]. If the take was denied, again is the current result of [Op.Again].
 func (k *Charged) Replay(op *Op, found, again step.Answer, now int64) step.Answer {
 	a := found
 	a.Allowed, a.Never, a.Delay, a.RetryAfter = !k.Denied, false, 0, 0
@@ -129,47 +130,47 @@ func (k *Charged) Replay(op *Op, found, again step.Answer, now int64) step.Answe
 	a.Granted, a.At = k.Granted, k.At
 	kind := op.Params.Kind
 	switch {
-	case k.Denied: // and stays so until the ID is forgotten
+	case k.Denied: // denied until the record expires
 		if a.Never = again.Never; !a.Never {
 			a.RetryAfter = max(k.Until-now, again.RetryAfter)
 		}
 	case op.At == 0 && (kind == step.Bucket || kind == step.Interval):
-		a.Delay = max(0, a.At-now) // of its place
+		a.Delay = max(0, a.At-now) // until its place
 	}
 	return a
 }
 
-// Cell names a state within a call: takes with equal cells are about the same one.
+// Cell identifies a state within a call: ops with equal cells share a state.
 type Cell struct{ A, B uint64 }
 
-// Task is one op on its way through a call. The store sets its Cell.
+// Task is the progress of one op through a call. The store sets its Cell.
 type Task struct {
 	Cell     Cell
-	Replayed bool // it was charged before, has the answer of then, and is not charged again
+	Replayed bool // charged before: has the decision of that time and is not charged again
 
-	places bool // it gets a place in the cell's queue, if there is one
+	places bool // has a place in the cell's queue, if there is one
 	id     uint64
-	spends int64 // what it adds to the cost of later takes on the cell, if it is allowed
+	spends int64 // if allowed, the cost it adds to later ops on the cell
 }
 
-// Call is the decision about the ops of one call. Out has a place for the answer to each.
+// Call decides the ops of one call. Out has an element for the decision about each.
 type Call struct {
 	Tasks []Task
 	Out   []step.Answer
 
-	// Of the op that was asked about last.
-	pending int64 // what earlier takes of the call spend on its cell
-	behind  int64 // how long after now the last of them will have left a queue
+	// Of the op passed to the last Ask.
+	pending int64 // cost of earlier ops of the call on its cell
+	behind  int64 // time from now until the last of them has left the queue
 }
 
-// Ask returns what to look up for an op, with what earlier takes of the call spend on top. If there is nothing to look up,
-// the op is answered.
+// Ask returns the request to look up for an op, with the cost of earlier ops of the call added. If ask is false there
+// is nothing to look up, and the op is decided.
 func (c *Call) Ask(i int, op *Op) (r step.Request, ask bool) {
 	t := &c.Tasks[i]
 	*t = Task{Cell: t.Cell, id: op.ID}
 	c.pending, c.behind = 0, 0
 	if op.At != 0 {
-		t.spends = max(0, op.Request.Cost) // a settlement counts in full, though some of it may have worn off
+		t.spends = max(0, op.Request.Cost) // a settlement counts in full, though part of it may have expired
 		c.Out[i] = step.Answer{Allowed: true, At: op.At}
 		return r, false
 	}
@@ -178,7 +179,7 @@ func (c *Call) Ask(i int, op *Op) (r step.Request, ask bool) {
 		if other.Cell != t.Cell || !c.Out[j].Allowed || other.Replayed {
 			continue
 		}
-		if op.ID != 0 && op.ID == other.id { // it came twice in one call
+		if op.ID != 0 && op.ID == other.id { // the same ID twice in one call
 			c.Out[i], t.Replayed = c.Out[j], true
 			return r, false
 		}
@@ -198,8 +199,9 @@ func (c *Call) Ask(i int, op *Op) (r step.Request, ask bool) {
 	return r, true
 }
 
-// Answered notes that Out[i] is what was found for Ask's request. If late, the op's place in a queue would be behind those
-// of earlier takes of the call, later than it accepts: Out[i] must be what [Op.Look] finds, and TooLate is called.
+// Answered records that Out[i] is the result of Ask's request. It reports whether the op's place in a queue, behind those
+// of earlier ops of the call, is later than the op accepts. Then the store must set Out[i] to the result of [Op.Look] and
+// call TooLate.
 func (c *Call) Answered(i int, op *Op) (late bool) {
 	t, a := &c.Tasks[i], &c.Out[i]
 	if !a.Allowed || op.Request.Cost == 0 {
@@ -210,25 +212,25 @@ func (c *Call) Answered(i int, op *Op) (late bool) {
 	return op.Params.Queue && op.Request.MaxDelay > 0 && c.behind > op.Request.MaxDelay
 }
 
-// TooLate makes of what there is the denial of an op whose place would be too late.
+// TooLate turns Out[i] into the denial of an op whose place would be too late.
 func (c *Call) TooLate(i int, op *Op, now int64) {
 	a := &c.Out[i]
 	a.Allowed, a.Delay, a.At, a.RetryAfter = false, 0, now, c.behind-op.Request.MaxDelay
 }
 
-// Change is what is to be done about an op.
+// Change is the change that a store makes for an op.
 type Change uint8
 
 const (
 	Nothing Change = iota
-	Look           // nothing is charged because of another's denial: what Op.Look finds, put through Unspent, is the answer
-	Adjust         // settle or give back an earlier take
-	Charge         // take what is asked for
+	Look           // nothing is charged, because another op was denied: the decision is Unspent of what Op.Look finds
+	Adjust         // settle or refund an earlier take
+	Charge         // charge the request
 )
 
-// Commit says what is to be done about an op. If adopt, first a state that was written under other numbers is rewritten,
-// because its answer counts on the new ones, and nothing else will do so. Likewise the new bucket of a key without one
-// starts if [Op.Begins].
+// Commit returns the change to make for an op. If adopt, the store first rewrites a state that was written under other
+// numbers, because the decision assumes the new ones and nothing else rewrites it. If [Op.Begins], it also creates the
+// bucket of a new key.
 func (c *Call) Commit(i int, op *Op, veto bool) (adopt bool, do Change) {
 	allowed, charge := c.Out[i].Allowed, op.Request.Charge
 	switch {
@@ -244,14 +246,15 @@ func (c *Call) Commit(i int, op *Op, veto bool) (adopt bool, do Change) {
 	return false, Charge
 }
 
-// Unspent answers an op that would have passed and was not charged, because another was denied. It would have had the
-// place at; found is what there is without it.
+// Unspent returns the decision about an op that was within its limit and not charged, because another op was denied.
+// found is the state without the op, and at the place that it would have had.
 func Unspent(found step.Answer, at int64) step.Answer {
 	found.Allowed, found.RetryAfter, found.At = true, 0, at
 	return found
 }
 
-// Blocked answers an op about a key that is blocked until then. Free is the answer if it were not, and idle what there is.
+// Blocked returns the decision about an op for a key that is blocked until a time. free is the decision without the
+// block, and idle the current state.
 func Blocked(free, idle *step.Answer, now, until int64) step.Answer {
 	a := step.Answer{Never: free.Never, Blocked: true, ResetAfter: max(until-now, idle.ResetAfter), At: now}
 	if !a.Never {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// counters is the smallest store there is: so much is left of each cell.
+// counters is a minimal store: the remaining quota of each cell.
 type counters struct {
 	left    map[Cell]int64
 	charged map[uint64]Charged
@@ -29,7 +29,7 @@ func (s *counters) take(cell Cell, r step.Request) step.Answer {
 	return step.Answer{Allowed: true, Granted: granted, Remaining: s.left[cell], ResetAfter: 10 * granted, At: 100}
 }
 
-// apply is the loop that each store has.
+// apply is the loop that every store implements.
 func (s *counters) apply(cells []Cell, ops []Op) []step.Answer {
 	const now = 100
 	c := Call{Tasks: make([]Task, len(ops)), Out: make([]step.Answer, len(ops))}
@@ -82,7 +82,7 @@ func TestCall(t *testing.T) {
 		name    string
 		cells   []Cell
 		ops     []Op
-		left    [2]int64 // of a and b, of 10 each
+		left    [2]int64 // remaining quota of a and b, of 10 each
 		allowed string   // y or n for each op
 		granted []int64
 		adopted []Cell
@@ -91,10 +91,10 @@ func TestCall(t *testing.T) {
 		{"one after the other", []Cell{a, a}, []Op{cost(6), cost(4)}, [2]int64{0, 10}, "yy", []int64{6, 4}, nil},
 		{"too much together", []Cell{a, a}, []Op{cost(6), cost(5)}, [2]int64{10, 10}, "yn", []int64{0, 0}, []Cell{a, a}},
 		{"a denial denies the others", []Cell{a, b}, []Op{cost(3), cost(11)}, [2]int64{10, 10}, "yn", []int64{0, 0}, []Cell{a, b}},
-		{"a shadow denies nobody", []Cell{a, b}, []Op{cost(3), with(cost(11), func(o *Op) { o.Shadow = true })}, [2]int64{7, 10}, "yn", []int64{3, 0}, []Cell{b}},
-		{"a peek denies nobody", []Cell{a, b}, []Op{cost(3), cost(0)}, [2]int64{7, 10}, "yy", []int64{3, 0}, []Cell{b}},
-		{"a dry peek leaves all as it is", []Cell{a}, []Op{with(cost(0), func(o *Op) { o.Request.DryRun = true })}, [2]int64{10, 10}, "y", []int64{0}, nil},
-		{"refusals that count", []Cell{a, b}, []Op{with(cost(3), charge), cost(11)}, [2]int64{7, 10}, "yn", []int64{3, 0}, []Cell{b}},
+		{"a shadow op denies no other", []Cell{a, b}, []Op{cost(3), with(cost(11), func(o *Op) { o.Shadow = true })}, [2]int64{7, 10}, "yn", []int64{3, 0}, []Cell{b}},
+		{"a peek denies no other", []Cell{a, b}, []Op{cost(3), cost(0)}, [2]int64{7, 10}, "yy", []int64{3, 0}, []Cell{b}},
+		{"a dry run changes nothing", []Cell{a}, []Op{with(cost(0), func(o *Op) { o.Request.DryRun = true })}, [2]int64{10, 10}, "y", []int64{0}, nil},
+		{"charged denials", []Cell{a, b}, []Op{with(cost(3), charge), cost(11)}, [2]int64{7, 10}, "yn", []int64{3, 0}, []Cell{b}},
 		{"a part", []Cell{a, a}, []Op{cost(6), with(cost(8), func(o *Op) { o.Request.Min = 1 })}, [2]int64{0, 10}, "yy", []int64{6, 4}, nil},
 		{"twice in one call", []Cell{a, a}, []Op{with(cost(4), id), with(cost(4), id)}, [2]int64{6, 10}, "yy", []int64{4, 4}, []Cell{a}},
 		{"one ID, two cells", []Cell{a, b}, []Op{with(cost(4), id), with(cost(4), id)}, [2]int64{6, 6}, "yy", []int64{4, 4}, nil},
@@ -140,7 +140,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// A take that arrives again is answered as before and not charged, though the room has gone.
+// A repeated take is decided as before and not charged again, even if no quota remains.
 func TestReplay(t *testing.T) {
 	p := step.Compile(step.Params{Kind: step.Window, Count: 10, Length: 1000})
 	a := Cell{A: 1}
@@ -157,7 +157,7 @@ func TestReplay(t *testing.T) {
 	}
 	s.left[a] = 10
 	if got := s.apply([]Cell{a}, []Op{refused})[0]; got.Allowed || got.RetryAfter != IdempotencyTTL {
-		t.Errorf("got %+v, want a denial until the ID is forgotten", got)
+		t.Errorf("got %+v, want a denial until the ID expires", got)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestBlocked(t *testing.T) {
 func ExampleCall() {
 	p := step.Compile(step.Params{Kind: step.Window, Count: 10, Length: 1000})
 	ops := []Op{{Params: &p, Request: step.Request{Cost: 3}}, {Params: &p, Request: step.Request{Cost: 8}}}
-	c := Call{Tasks: make([]Task, 2), Out: make([]step.Answer, 2)} // both on one state, of which 10 are left
+	c := Call{Tasks: make([]Task, 2), Out: make([]step.Answer, 2)} // both on one state with 10 remaining
 	c.Ask(0, &ops[0])
 	c.Out[0] = step.Answer{Allowed: true, Granted: 3}
 	c.Answered(0, &ops[0])

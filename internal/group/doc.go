@@ -1,17 +1,17 @@
-// Package group decides what the takes of one call are to each other. Takes on the same state come after each other, one
-// that is denied denies them all, and a take that came before is not charged again.
+// Package group decides the takes of one call together. Takes on the same state apply one after the other, a denied
+// take denies all of them, and a take that is repeated with its idempotency ID is not charged again.
 //
-// It is a pure state machine: it holds no states, reads no clock and takes no lock. A store asks it what to look up, tells
-// it what it found, and is told what to change. For each take:
+// It is a pure state machine: it has no storage, no clock and no locks. A store queries it for the request to look up,
+// passes the result, and receives the change to make. For each take:
 //
-//	r, ask := c.Ask(i, op)        // unless the store remembers the take's ID: then Charged.Replay answers
+//	r, ask := c.Ask(i, op)        // unless the store has the take's ID: then Charged.Replay decides
 //	c.Out[i] = …look up r…
-//	if c.Answered(i, op) { … }    // it would come too late: see TooLate
+//	if c.Answered(i, op) { … }    // its place would be too late: see TooLate
 //	veto = veto || op.Vetoes(&c.Out[i])
 //
-// and when all are answered, for each take again:
+// and when all are decided, for each take again:
 //
 //	adopt, do := c.Commit(i, op, veto)
 //
-// A store with one take that is not unusual needs none of this.
+// A store needs none of this for a single ordinary take.
 package group

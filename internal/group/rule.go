@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// Accuracy, FailMode and Source are package sluice's of the same names.
+// Accuracy, FailMode and Source mirror the types of the same names in package sluice.
 type (
 	Accuracy uint8
 	FailMode uint8
@@ -38,20 +38,20 @@ const (
 	SourceFailClosed
 )
 
-// Package sluice has these errors under the same names.
+// These errors are exported by package sluice under the same names.
 var (
-	ErrUnavailable = errors.New("sluice: store is unavailable")
+	ErrUnavailable = errors.New("sluice: store unavailable")
 	ErrInvalid     = errors.New("sluice: invalid call")
 )
 
 const (
-	// MaxCost bounds the cost of one take.
+	// MaxCost is the maximum cost of one take.
 	MaxCost = 1 << 50
-	// MaxDelay bounds how far ahead a take may reserve.
+	// MaxDelay is the maximum time that a take may reserve ahead.
 	MaxDelay = 366 * 24 * time.Hour
 )
 
-// Rule is what there is to know of a rule besides its numbers. It does not change.
+// Rule holds the properties of a rule except for its numbers. It is immutable.
 type Rule struct {
 	ID           RuleID
 	Name         string
@@ -59,15 +59,15 @@ type Rule struct {
 	OnFailure    FailMode
 	Shadow       bool
 	ChargeDenied bool
-	Public       any // the rule as users have it: a *sluice.Rule
+	Public       any // the *sluice.Rule
 
 	registered Registered
 }
 
-// Known is what a store's registry knows of the numbers that the rule has and has had there.
+// Known returns the numbers that the rule has and has had in the store with this registry.
 func (r *Rule) Known(of *Registry) *Known { return r.registered.Known(of, r.ID) }
 
-// Op is a take of the rule under some numbers.
+// Op returns a take of the rule under the numbers p.
 func (r *Rule) Op(p *step.Params, key, hashTag string, cost int64) Op {
 	return Op{
 		Rule: r.ID, By: r, Key: key, HashTag: hashTag, Params: p, Shadow: r.Shadow,
@@ -75,25 +75,25 @@ func (r *Rule) Op(p *step.Params, key, hashTag string, cost int64) Op {
 	}
 }
 
-// Registry is what a store knows of its rules' numbers: what the shapes of the states mean that it may hold. There is
-// nothing in it for a key, and a decision that finds its own shape does not ask it. The zero Registry is empty.
+// Registry holds the numbers of a store's rules, which give the shapes of stored states their meaning. It has no
+// entries per key, and a decision that finds a state of its own shape does not use it. The zero Registry is empty.
 type Registry struct {
 	mu    sync.Mutex // guards rules
 	rules map[RuleID]*Known
 }
 
-// Known is what a store knows of one rule's numbers, which grows. The zero Known is empty.
+// Known is the growing set of one rule's numbers in a store. The zero Known is empty.
 type Known struct {
-	mu     sync.Mutex // held to change it
+	mu     sync.Mutex // serializes changes
 	now    atomic.Pointer[step.Known]
 	once   sync.Once
-	latest *step.Known // follows now
+	latest *step.Known // view of now, see With
 }
 
-// Now is what is known at this moment.
+// Now returns the current set.
 func (k *Known) Now() *step.Known { return k.now.Load() }
 
-// Learn adds numbers, and reports whether any was new.
+// Learn adds numbers and reports whether any was new.
 func (k *Known) Learn(numbers ...step.Numbers) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -106,7 +106,7 @@ func (k *Known) Learn(numbers ...step.Numbers) bool {
 	return true
 }
 
-// With is what is known once the limit's numbers are, then and later.
+// With adds the limit's numbers and returns a view of the set that includes later additions.
 func (k *Known) With(p *step.Params) *step.Known {
 	if !k.now.Load().Has(p) {
 		k.Learn(p.Numbers())
@@ -115,10 +115,11 @@ func (k *Known) With(p *step.Params) *step.Known {
 	return k.latest
 }
 
-// maxRegistered bounds the rules of a registry. What is known of those beyond lasts as long as the rule does.
+// maxRegistered is the maximum number of rules in a registry. The numbers of further rules are kept as long as the rule
+// exists.
 const maxRegistered = 200_000
 
-// Known returns what is known of a rule, to be read and added to.
+// Known returns the numbers of a rule, which the caller may read and add to.
 func (r *Registry) Known(id RuleID) *Known {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +136,7 @@ func (r *Registry) Known(id RuleID) *Known {
 	return k
 }
 
-// All returns the rules of which something is known.
+// All returns the numbers of all rules that have any.
 func (r *Registry) All() map[RuleID][]step.Numbers {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +149,7 @@ func (r *Registry) All() map[RuleID][]step.Numbers {
 	return all
 }
 
-// Registered remembers what one registry knows of one rule, so that it need not be looked up again.
+// Registered caches the entry of one rule in one registry.
 type Registered struct{ last atomic.Pointer[registered] }
 
 type registered struct {
@@ -156,7 +157,7 @@ type registered struct {
 	known *Known
 }
 
-// Known is what the registry knows of the rule.
+// Known returns the registry's numbers of the rule.
 func (d *Registered) Known(r *Registry, id RuleID) *Known {
 	if last := d.last.Load(); last != nil && last.in == r {
 		return last.known

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
-// FuzzJoin: lists of up to three values share a key only if they are the same list.
+// FuzzJoin checks that lists of up to three values share a key only if they are equal.
 func FuzzJoin(f *testing.F) {
 	for _, pair := range pairs {
 		a, b := append(pair[0], "", "", ""), append(pair[1], "", "", "")
@@ -31,7 +31,7 @@ func FuzzJoin(f *testing.F) {
 	})
 }
 
-// FuzzRead starts from the key: whatever can be read as one is what its reading writes.
+// FuzzRead starts from the key: if a text can be read as a key, writing the result yields the same text.
 func FuzzRead(f *testing.F) {
 	for _, pair := range pairs {
 		f.Add(keyenc.Join(pair[0]...))
@@ -46,7 +46,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzAddr: the key of an address says which addresses share it, and those are the ones that do.
+// FuzzAddr checks that the key of an address names exactly the addresses that share it.
 func FuzzAddr(f *testing.F) {
 	for _, s := range subscribers {
 		if a, err := netip.ParseAddr(s.addr); err == nil {
@@ -79,7 +79,7 @@ func FuzzAddr(f *testing.F) {
 		raw[len(raw)-1] ^= 1
 		beside, _ := netip.AddrFromSlice(raw)
 		if other := string(keyenc.AppendAddr(nil, beside, wide)); p.Contains(beside) != (other == k) {
-			t.Errorf("%v has the key %q, and %v beside it has %q", a, k, beside, other)
+			t.Errorf("%v has the key %q, and %v next to it has %q", a, k, beside, other)
 		}
 		if z := a.WithZone("z"); string(keyenc.AppendAddr(nil, z, wide)) != k {
 			t.Errorf("%v does not share the key %q of %v", z, k, a)

@@ -1,6 +1,6 @@
-// Package keyenc writes the keys that requests count under. Different values, or differently many, never make the same
-// key: parts carry their lengths, and what is not a value (an attribute that is missing, several parts) begins with a
-// NUL, which values are kept from.
+// Package keyenc encodes the keys of buckets. Different values, or different numbers of values, never have the same
+// key: parts carry their lengths, and everything that is not a value (a missing attribute, several parts) begins with a
+// NUL, which no encoded value begins with.
 package keyenc
 
 import (
@@ -8,18 +8,18 @@ import (
 	"net/netip"
 )
 
-// Keys that begin with a NUL have a meaning of their own, told by the next byte. Values that begin with a NUL are
-// marked, so that they cannot be mistaken for these; all others are keys as they are, so that an operator can name
-// them and the common case copies nothing.
+// The byte after a leading NUL is the kind of the key. Values that begin with a NUL are marked, so that they cannot be
+// mistaken for another kind. All other values are their own key, so that an operator can write them and the common case
+// copies nothing.
 const (
-	Absent  = "\x00-" // there is no value
+	Absent  = "\x00-" // no value
 	NoAddr  = "\x00?" // the peer has no IP address
 	marked  = "\x00=" // before a value that begins with a NUL
 	several = "\x00+" // before parts, each with its length
 	digest  = "\x00#" // before the digest of a secret value
 )
 
-// Value is the key of a single value.
+// Value returns the key of a single value.
 func Value(s string) string {
 	if s != "" && s[0] == 0 {
 		return marked + s
@@ -27,7 +27,7 @@ func Value(s string) string {
 	return s
 }
 
-// AppendValue appends what Value returns.
+// AppendValue appends the key of a single value; see [Value].
 func AppendValue(b []byte, s string) []byte {
 	if s != "" && s[0] == 0 {
 		b = append(b, marked...)
@@ -35,7 +35,7 @@ func AppendValue(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// AppendDigest appends the key of a secret value, of which only a digest is known.
+// AppendDigest appends the key of a secret value, given its digest.
 func AppendDigest(b, sum []byte) []byte {
 	return append(append(b, digest...), sum...)
 }
@@ -43,20 +43,20 @@ func AppendDigest(b, sum []byte) []byte {
 // AppendSeveral begins a key of several parts, to be followed by AppendPart for each.
 func AppendSeveral(b []byte) []byte { return append(b, several...) }
 
-// AppendPart appends one part, which is a key itself, with its length.
+// AppendPart appends one part, itself a key, with its length.
 func AppendPart(b []byte, part string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(part)))
 	return append(b, part...)
 }
 
-// AppendBytes is AppendPart for a part in a buffer. (One generic function for both would have buffers of callers in other
-// packages escape to the heap.)
+// AppendBytes is AppendPart for a part in a buffer. They are two functions because one generic function would make the
+// buffers of callers in other packages escape to the heap.
 func AppendBytes(b, part []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(part)))
 	return append(b, part...)
 }
 
-// Join is the key of several values.
+// Join returns the key of several values.
 func Join(values ...string) string {
 	b := AppendSeveral(nil)
 	for _, v := range values {
@@ -70,9 +70,9 @@ var (
 	nat64     = netip.MustParsePrefix("64:ff9b::/96")
 )
 
-// Subscriber is the part of an address that stands for one subscriber: all of an IPv4 address, also if it is written as
-// IPv6, and the first bits of an IPv6 address. Of 6to4 at most 48 bits count, which is what one IPv4 address owns, and
-// of NAT64 all do, since it holds IPv4 addresses in its last 32. The zone is dropped.
+// Subscriber returns the prefix of an address that identifies one subscriber: all of an IPv4 address, also if written
+// as IPv6, and the first bits bits of an IPv6 address. Of a 6to4 address at most 48 bits count, the prefix of one IPv4
+// address. Of a NAT64 address all bits count, because the last 32 are an IPv4 address. The zone is dropped.
 func Subscriber(a netip.Addr, bits int) netip.Prefix {
 	a = a.WithZone("").Unmap()
 	switch {
@@ -84,7 +84,7 @@ func Subscriber(a netip.Addr, bits int) netip.Prefix {
 		bits = min(bits, 48)
 	}
 	p, err := a.Prefix(bits)
-	if err != nil { // the zone is gone; bits are out of range
+	if err != nil { // bits is out of range, because the address has no zone here
 		return netip.PrefixFrom(a, a.BitLen())
 	}
 	return p

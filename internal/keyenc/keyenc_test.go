@@ -14,17 +14,16 @@ import (
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
-// A part is what a key was made of, as read back from it. That it can be read back is the proof that no two of them
-// share a key.
+// part is the decoded form of a key. Because every key can be decoded, no two parts share one.
 type part struct {
-	kind  byte // the byte behind the NUL, or 0 for a value
+	kind  byte // the byte after the NUL, or 0 for a value
 	text  string
 	parts []part // of a key of several
 }
 
 func (p part) String() string { return fmt.Sprintf("%q %q %v", p.kind, p.text, p.parts) }
 
-// write makes the key of a part.
+// write returns the key of a part.
 func (p part) write() string {
 	switch p.kind {
 	case '-':
@@ -43,7 +42,7 @@ func (p part) write() string {
 	return keyenc.Value(p.text)
 }
 
-// read is the inverse of write. It is not ok for what no part writes.
+// read is the inverse of write. ok is false for a text that no part encodes to.
 func read(k string) (p part, ok bool) {
 	if !strings.HasPrefix(k, "\x00") {
 		return part{text: k}, true
@@ -62,7 +61,7 @@ func read(k string) (p part, ok bool) {
 		p = part{kind: kind}
 		for rest != "" {
 			n, width := binary.Uvarint([]byte(rest))
-			// A length has one spelling only, so that a key has one reading and a reading one key.
+			// A length has only one encoding, so that keys and their decoded forms correspond one to one.
 			if width <= 0 || len(binary.AppendUvarint(nil, n)) != width || n > uint64(len(rest)-width) {
 				return part{}, false
 			}
@@ -85,7 +84,7 @@ func several(values ...string) part {
 	return p
 }
 
-// pairs are lists of values that a joining by a separator, without lengths or without marks would confuse.
+// pairs are lists of values that would collide if joined by a separator, without lengths or without marks.
 var pairs = [][2][]string{
 	{{}, {""}},
 	{{""}, {"", ""}},
@@ -150,7 +149,7 @@ func TestJoinPairs(t *testing.T) {
 	}
 }
 
-// TestKinds: a value never has the key of anything else, though it be spelt like one.
+// TestKinds checks that a value never has the key of another kind, even if it looks like one.
 func TestKinds(t *testing.T) {
 	keys := map[string]string{
 		keyenc.Absent:                                 "absent",
@@ -178,11 +177,11 @@ func TestKinds(t *testing.T) {
 		}
 	}
 	if got := keyenc.Value("alice"); got != "alice" {
-		t.Errorf("the key of alice is %q: nobody could name it", got)
+		t.Errorf("the key of alice is %q, which an operator cannot write", got)
 	}
 }
 
-// TestAppendPart: strings and bytes are written alike, behind what is there.
+// TestAppendPart checks that strings and bytes are encoded alike, after existing bytes.
 func TestAppendPart(t *testing.T) {
 	for _, s := range []string{"", "a", "\x00-", strings.Repeat("a", 127), strings.Repeat("a", 128)} {
 		want := "x" + string(binary.AppendUvarint(nil, uint64(len(s)))) + s
@@ -195,7 +194,7 @@ func TestAppendPart(t *testing.T) {
 	}
 }
 
-// TestInjective reads back what was written, values that look like keys and keys inside keys among it.
+// TestInjective decodes encoded keys, including values that look like keys and keys inside keys.
 func TestInjective(t *testing.T) {
 	piece := rapid.SampledFrom([]string{
 		"\x00", "\x00-", "\x00?", "\x00=", "\x00+", "\x00#", "\x01", "\x02", "\x7f", "\x80", "\x80\x01", "\xff", "a", "b",
@@ -234,7 +233,7 @@ func TestInjective(t *testing.T) {
 var subscribers = []struct {
 	addr   string
 	bits   int
-	prefix string // empty: none
+	prefix string // empty: no prefix
 	key    string
 }{
 	{"", 64, "", keyenc.NoAddr},
@@ -243,7 +242,7 @@ var subscribers = []struct {
 	{"192.0.2.1", 128, "192.0.2.1/32", "192.0.2.1"},
 	{"0.0.0.0", 64, "0.0.0.0/32", "0.0.0.0"},
 
-	// IPv4 written as IPv6 is IPv4; what only looks like it is not.
+	// IPv4 written as IPv6 is IPv4; an address that only looks like it is not.
 	{"::ffff:192.0.2.1", 64, "192.0.2.1/32", "192.0.2.1"},
 	{"::ffff:c000:201", 32, "192.0.2.1/32", "192.0.2.1"},
 	{"::ffff:192.0.2.1%eth0", 128, "192.0.2.1/32", "192.0.2.1"},
@@ -261,7 +260,7 @@ var subscribers = []struct {
 	{"::", 64, "::/64", "::/64"},
 	{"::1", 128, "::1/128", "::1"},
 
-	// A zone is chosen by whoever writes the address.
+	// The writer of an address can choose any zone.
 	{"fe80::1%eth0", 64, "fe80::/64", "fe80::/64"},
 	{"fe80::1%eth0", 128, "fe80::1/128", "fe80::1"},
 	{"fe80::1%\x00-", 128, "fe80::1/128", "fe80::1"},
@@ -273,14 +272,14 @@ var subscribers = []struct {
 	{"2002:c000:201:ffff::1", 128, "2002:c000:201::/48", "2002:c000:201::/48"},
 	{"2003:c000:201:ffff::1", 64, "2003:c000:201:ffff::/64", "2003:c000:201:ffff::/64"},
 
-	// NAT64: everybody's IPv4 address is in the last 32 bits of one /96.
+	// NAT64: the last 32 bits of one /96 are the IPv4 addresses of different clients.
 	{"64:ff9b::192.0.2.1", 32, "64:ff9b::c000:201/128", "64:ff9b::c000:201"},
 	{"64:ff9b::192.0.2.1", 64, "64:ff9b::c000:201/128", "64:ff9b::c000:201"},
 	{"64:ff9b::192.0.2.1", 128, "64:ff9b::c000:201/128", "64:ff9b::c000:201"},
 	{"64:ff9b::1:c000:201", 64, "64:ff9b::/64", "64:ff9b::/64"},
 	{"64:ff9b:1::192.0.2.1", 64, "64:ff9b:1::/64", "64:ff9b:1::/64"},
 
-	// Nonsense has each address count for itself.
+	// With an invalid number of bits each address is its own subscriber.
 	{"2001:db8::1", 129, "2001:db8::1/128", "2001:db8::1"},
 	{"2001:db8::1", -1, "2001:db8::1/128", "2001:db8::1"},
 	{"192.0.2.1", -1, "192.0.2.1/32", "192.0.2.1"},
@@ -301,7 +300,7 @@ func TestSubscriber(t *testing.T) {
 	}
 }
 
-// TestAllocations: into a buffer that is large enough nothing is allocated.
+// TestAllocations checks that nothing is allocated if the buffer is large enough.
 func TestAllocations(t *testing.T) {
 	room := make([]byte, 0, 256)
 	text, sum := "alice", []byte("0123456789abcdef")

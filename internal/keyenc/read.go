@@ -2,7 +2,7 @@ package keyenc
 
 import "encoding/binary"
 
-// Kind is what a part of a key is.
+// Kind is the kind of a part of a key.
 type Kind uint8
 
 const (
@@ -12,8 +12,8 @@ const (
 	IsDigest      // of a secret value
 )
 
-// Read tells what a part of a key is, or a key that is no key of several parts: the value, or the digest's bytes.
-// Not all texts are parts of keys.
+// Read returns the kind of a part, or of a key that is not a key of several parts, and its value or the bytes of its
+// digest. ok is false if the text is not a part of a key.
 func Read(part string) (text string, kind Kind, ok bool) {
 	switch {
 	case part == "" || part[0] != 0:
@@ -30,7 +30,7 @@ func Read(part string) (text string, kind Kind, ok bool) {
 	return "", IsValue, false
 }
 
-// Split undoes AppendSeveral and what followed.
+// Split returns the parts of a key of several parts; it is the inverse of AppendSeveral and AppendPart.
 func Split(k string) (parts []string, ok bool) {
 	if len(k) < len(several) || k[:len(several)] != several {
 		return nil, false

@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
-// What was written is read again, and tells what it is.
+// An encoded value decodes to itself and its kind.
 func TestRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.SampledFrom([]string{"", "\x00", "\x00-", "\x00?", "\x00=", "\x00+", "\x00#", "\x00=\x00"}), rapid.String())
@@ -24,7 +24,7 @@ func TestRead(t *testing.T) {
 				t.Fatalf("%q is read as %q, %v, %v", values[i], got, kind, ok)
 			}
 		}
-		whole := text.Draw(t, "anything") // is read or not, and does no harm
+		whole := text.Draw(t, "anything") // decoded or not, it must not panic
 		if parts, ok := keyenc.Split(whole); ok {
 			b := keyenc.AppendSeveral(nil)
 			for _, p := range parts {

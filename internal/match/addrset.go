@@ -7,37 +7,37 @@ import (
 	"strings"
 )
 
-// ParsePrefix reads an address or a prefix as rules write them: 192.0.2.1, 10.0.0.0/8, 2001:db8::/32. IPv4 written as IPv6
-// is IPv4. The error says what to write instead.
+// ParsePrefix parses an address or a prefix of a rule: 192.0.2.1, 10.0.0.0/8, 2001:db8::/32. IPv4 written as IPv6 is
+// IPv4. The error says what to write instead.
 func ParsePrefix(text string) (netip.Prefix, error) {
 	if !strings.Contains(text, "/") {
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" {
-			return netip.Prefix{}, fmt.Errorf("%q is not an address or a prefix: write 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32", text)
+			return netip.Prefix{}, fmt.Errorf("%q is not an address or a prefix: write one such as 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32", text)
 		}
 		a = a.Unmap()
 		return netip.PrefixFrom(a, a.BitLen()), nil
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%q is not an address or a prefix: write 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32", text)
+		return netip.Prefix{}, fmt.Errorf("%q is not an address or a prefix: write one such as 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32", text)
 	}
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
 	if p != p.Masked() {
-		return netip.Prefix{}, fmt.Errorf("%q has bits behind the slash's %d: write %v, or the address alone", text, p.Bits(), p.Masked())
+		return netip.Prefix{}, fmt.Errorf("%q has bits set after the first %d: write %v, or the address alone", text, p.Bits(), p.Masked())
 	}
 	return p, nil
 }
 
-// AddrSet is a set of addresses: ranges in order that do not overlap, so that a search is a few comparisons whatever the
-// size of the list. The zero AddrSet is empty.
+// AddrSet is a set of addresses, stored as sorted ranges that do not overlap, so that a lookup is a binary search. The
+// zero AddrSet is empty.
 type AddrSet struct{ ranges []addrRange }
 
 type addrRange struct{ first, last netip.Addr }
 
-// NewAddrSet is the set of all addresses in prefixes of [ParsePrefix].
+// NewAddrSet returns the set of all addresses in prefixes of [ParsePrefix].
 func NewAddrSet(prefixes []netip.Prefix) AddrSet {
 	var all []addrRange
 	for _, p := range prefixes {
@@ -66,7 +66,7 @@ func lastAddr(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// Contains reports whether an address is in the set. IPv4-mapped IPv6 addresses are those that they hold.
+// Contains reports whether the set contains a. An IPv4-mapped IPv6 address counts as its IPv4 address.
 func (s AddrSet) Contains(a netip.Addr) bool {
 	if !a.IsValid() {
 		return false
@@ -85,10 +85,10 @@ func (s AddrSet) Contains(a netip.Addr) bool {
 	return low < len(r) && r[low].first.Compare(a) <= 0
 }
 
-// IsEmpty reports whether nothing is in the set.
+// IsEmpty reports whether the set is empty.
 func (s AddrSet) IsEmpty() bool { return len(s.ranges) == 0 }
 
-// Covers reports whether every address of another set is in this one.
+// Covers reports whether the set contains every address of narrow.
 func (s AddrSet) Covers(narrow AddrSet) bool {
 	for _, n := range narrow.ranges {
 		if !slices.ContainsFunc(s.ranges, func(wide addrRange) bool {

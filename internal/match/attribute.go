@@ -2,7 +2,7 @@ package match
 
 import "slices"
 
-// MaxAttributeBytes is the longest value of an attribute of a request.
+// MaxAttributeBytes is the maximum length of an attribute's value.
 const MaxAttributeBytes = 8 << 10
 
 // credentialHeaders are in canonical form.

@@ -1,3 +1,3 @@
-// Package match has what requests are matched by: paths and hosts in their one canonical form, patterns of paths, sets of
-// addresses, and tables that find the few patterns that a path fits.
+// Package match matches requests: it brings paths and hosts into canonical form, and contains path patterns, sets of
+// addresses and tables that find the patterns matching a path.
 package match

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The wildcard of path segments agrees with a pattern that is tried at every place.
+// The wildcard of path segments agrees with a pattern that is tried at every position.
 func FuzzWildcard(f *testing.F) {
 	f.Add("a*b", "axxb")
 	f.Add("*", "")
@@ -39,7 +39,7 @@ func slowWildcard(pattern, text string) bool {
 	return text != "" && text[0] == pattern[0] && slowWildcard(pattern[1:], text[1:])
 }
 
-// FuzzPattern: whatever is written as a path, it is refused or fits what it was made from.
+// FuzzPattern checks that any text is either rejected as a pattern or matches the path it was made from.
 func FuzzPattern(f *testing.F) {
 	for _, p := range append([]string{"/", "/a", "/a/*", "/a/{id}/c", "/**", "/a/**", "/b/x*", "/*/b/*", "/{id}", "/a/b", "/x/b/y", "/*"}, "/posts;v=1", "/;", "/%2a", "/a*\u0301b", "/{", "/**/x", "//", "/.", "/caf%C3%A9") {
 		f.Add(p, "/a/b/c")
@@ -66,7 +66,7 @@ func FuzzPattern(f *testing.F) {
 	})
 }
 
-// Ranges of addresses agree with asking each prefix.
+// Ranges of addresses agree with checking each prefix.
 func TestAddrSetRanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var prefixes []netip.Prefix

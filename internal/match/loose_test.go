@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// What a rule holds for: names with dots and spaces at their ends, as servers that ignore those read them, and as those
-// that do not.
+// A rule also applies to names with dots and spaces at their ends, because some servers ignore these.
 func TestLooseEnds(t *testing.T) {
 	var table Table
 	for i, text := range []string{"/admin/**", "/files/*", "/wiki/{name}"} {
@@ -45,7 +44,7 @@ func FuzzLoosePath(f *testing.F) {
 			return
 		}
 		got := LoosePath(path)
-		// By definition: each name without dots and spaces at its end and spaces at its beginning.
+		// By definition: each name without dots and spaces at its end and spaces at its start.
 		names := strings.Split(path, "/")
 		for i, name := range names {
 			for strings.HasSuffix(name, ".") || strings.HasSuffix(name, " ") {

@@ -14,20 +14,20 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// MaxPathBytes is how many bytes a path may have for [CanonicalPath], both as it was sent and as [EscapePath] writes it.
+// MaxPathBytes is the maximum length of a path for [CanonicalPath], both as sent and as written by [EscapePath].
 const MaxPathBytes = 8 << 10
 
-// maxSegments is how many segments a path may be sent with. Dots count and empty segments do not.
+// maxSegments is the maximum number of segments of a path as sent. Dots count, empty segments do not.
 const maxSegments = 256
 
-// ErrAmbiguousPath is wrapped by the error of a path that two servers may read differently, or that none should. Whichever
-// reading was matched here, the application could have the other, so such a request is refused.
+// ErrAmbiguousPath is wrapped by the error of a path that is malformed, or that two servers may read differently. Such
+// a request is rejected, because the application could read the path differently from the one that was matched.
 var ErrAmbiguousPath = errors.New("rules: the path is ambiguous or malformed")
 
-// SentPath returns the path of a URL in the spelling in which it was sent, for [CanonicalPath]. [url.URL.EscapedPath] spells a
-// path anew that holds a byte which should have been escaped: of "/a%2fb|" it makes "/a/b%7C", and the escaped slash is gone.
-// If Path was changed since the URL was parsed, its own spelling is returned. A number sign, with which no path is sent but by
-// mistake, is escaped.
+// SentPath returns the path of a URL as it was sent, for [CanonicalPath]. [url.URL.EscapedPath] escapes a path again if
+// it contains a byte that should have been escaped: it turns "/a%2fb|" into "/a/b%7C" and loses the escaped slash. If
+// Path was changed after the URL was parsed, SentPath returns the escaped Path. It escapes a number sign, which occurs
+// in a path only by mistake.
 func SentPath(u *url.URL) string {
 	if u.RawPath != "" {
 		if path, err := url.PathUnescape(u.RawPath); err == nil && path == u.Path {
@@ -37,37 +37,36 @@ func SentPath(u *url.URL) string {
 	return u.EscapedPath()
 }
 
-// CanonicalPath gives all spellings of a path one form, so that no spelling evades a rule that another one matches.
-// What cannot be given one without guessing how the application would read it is refused with [ErrAmbiguousPath].
+// CanonicalPath returns the one form that all spellings of a path share, so that no spelling evades a rule that matches
+// another. It returns [ErrAmbiguousPath] for a path that applications may read in different ways.
 //
-// The path is given as it was sent: percent-escaped, beginning with a slash, without the query. The result is the
-// decoded path: "/a%20b" gives "/a b", and "/100%25" gives "/100%". So it is not to be given to CanonicalPath again,
-// nor to be sent, but as [EscapePath] writes it. CanonicalPath(EscapePath(p)) is p for every p that came out of here.
-// Who forwards a request has to forward that, and not what was sent: then the path that was limited is the path that
-// is served, whatever the application thinks of dots and slashes.
+// escaped is the path as sent: percent-escaped, with a leading slash, without the query. The result is the decoded path:
+// "/a%20b" gives "/a b", and "/100%25" gives "/100%". It must not be passed to CanonicalPath again, and must be escaped
+// with [EscapePath] before it is sent: CanonicalPath(EscapePath(p)) is p for every result p. A proxy must forward this path
+// and not the one it received. Then the limited path is the served path, however the application reads dots and slashes.
 //
-//   - Escapes are decoded once. Refused are malformed ones; escaped slashes, backslashes and semicolons, which separate
-//     for some servers and are data for others; and an escaped percent sign that leaves an escape behind, because some
+//   - Escapes are decoded once. Rejected: malformed escapes; escaped slashes, backslashes and semicolons, which are
+//     separators to some servers and data to others; an escaped percent sign that leaves an escape, because some servers
 //     decode twice.
 //   - Then repeated slashes become one, parameters (";v=1") are cut from their segments, "." and ".." are resolved, and
-//     a slash at the end is dropped. Slashes come first: "/a//../b" is "/b". Refused are ".." above the root and dots
-//     with parameters ("/..;/"), which some servers resolve and others do not.
-//   - Text is UTF-8 in normalization form C. Refused are characters that become a separator, a dot or an escape where
-//     compatibility forms are folded (fullwidth slashes, dot leaders, the ellipsis), and those that cannot be seen.
-//   - Control characters and backslashes are refused in any spelling, and so is what is longer than [MaxPathBytes] or has
-//     more than 256 segments.
-//   - Refused are names of nothing but dots and spaces ("/..."), those that name a stream ("/posts::$DATA"), and those that
-//     begin or end with a space other than the common one.
+//     the trailing slash is dropped. Slashes come first: "/a//../b" is "/b". Rejected: ".." above the root, and dots with
+//     parameters ("/..;/"), which only some servers resolve.
+//   - Text is UTF-8 in normalization form C. Rejected: characters that become a separator, a dot or an escape when
+//     compatibility forms are folded (fullwidth slashes, dot leaders, the ellipsis), and invisible characters.
+//   - Rejected in any spelling: control characters and backslashes, paths longer than [MaxPathBytes], and paths with more
+//     than 256 segments.
+//   - Rejected: names of only dots and spaces ("/..."), names of a stream ("/posts::$DATA"), and names that begin or end
+//     with a space other than U+0020.
 //
-// Case is kept, and so are dots and spaces at the ends of names, which some file systems and frameworks ignore, and variation
-// selectors, which databases ignore. Rules and routes ignore them: to those "/posts." and "/posts%20" are "/posts".
+// The result keeps case, dots and spaces at the ends of names, which some file systems and frameworks ignore, and variation
+// selectors, which databases ignore. Rules and routes ignore these: for them "/posts." and "/posts%20" are "/posts".
 func CanonicalPath(escaped string) (string, error) {
 	switch {
 	case !strings.HasPrefix(escaped, "/"):
-		return "", refuse("it does not begin with a slash")
+		return "", reject("no leading slash")
 	case len(escaped) > MaxPathBytes:
 		bounds.Path.Reached()
-		return "", refuse("it is longer than 8 KiB")
+		return "", reject("longer than 8 KiB")
 	case isCanonical(escaped):
 		return escaped, nil
 	}
@@ -77,10 +76,10 @@ func CanonicalPath(escaped string) (string, error) {
 		return "", err
 	}
 	if hasEscape(path) {
-		return "", refuse("decoded once, it still holds an escape")
+		return "", reject("contains an escape after decoding")
 	}
 	if !isASCII(path) {
-		text, err := composed(string(path)) // a copy, because package norm would move the room to the heap
+		text, err := composed(string(path)) // a copy, because package norm would move the array to the heap
 		if err != nil {
 			return "", err
 		}
@@ -89,17 +88,17 @@ func CanonicalPath(escaped string) (string, error) {
 	if path, err = resolved(path); err != nil {
 		return "", err
 	}
-	// Raw bytes triple when they are escaped, and a few characters grow when they are composed.
+	// Raw bytes triple when escaped, and a few characters grow when composed.
 	if escapedLen(path) > MaxPathBytes {
 		bounds.Path.Reached()
-		return "", refuse("it is longer than 8 KiB when it is escaped")
+		return "", reject("longer than 8 KiB when escaped")
 	}
 	return string(path), nil
 }
 
-// EscapePath writes a path that came from [CanonicalPath] the way it is sent. The characters that RFC 3986 allows in a
-// segment stay as they are, but for the semicolon. As the RawPath of a URL whose Path is the canonical path, net/http
-// sends it unchanged.
+// EscapePath escapes a path of [CanonicalPath] for sending. The characters that RFC 3986 allows in a segment stay as
+// they are, except for the semicolon. As the RawPath of a URL whose Path is the canonical path, net/http sends it
+// unchanged.
 func EscapePath(canonical string) string {
 	n := escapedLen(canonical)
 	if n == len(canonical) {
@@ -117,10 +116,10 @@ func EscapePath(canonical string) string {
 	return string(b)
 }
 
-func refuse(why string) error { return fmt.Errorf("%w: %s", ErrAmbiguousPath, why) }
+func reject(why string) error { return fmt.Errorf("%w: %s", ErrAmbiguousPath, why) }
 
-// sentRaw are the bytes that EscapePath leaves alone: what a segment may hold, and the slash. Without the semicolon,
-// since no canonical path has one.
+// sentRaw lists the bytes that EscapePath does not escape: those allowed in a segment, and the slash. The semicolon is
+// missing because no canonical path contains one.
 var sentRaw = func() (raw [256]bool) {
 	for c := '0'; c <= 'z'; c++ {
 		raw[c] = c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a'
@@ -141,8 +140,8 @@ func escapedLen[T string | []byte](path T) int {
 	return n
 }
 
-// isCanonical reports whether a path that begins with a slash has nothing to decode, to drop or to refuse. Nearly all
-// are like that, and they should cost one look at each byte.
+// isCanonical reports whether a path that begins with a slash has nothing to decode, drop or reject. Nearly all paths
+// are canonical, so that they cost one look at each byte.
 func isCanonical(path string) bool {
 	if path == "/" {
 		return true
@@ -163,7 +162,7 @@ func isCanonical(path string) bool {
 	return segments <= maxSegments
 }
 
-// appendUnescaped decodes, and refuses the bytes that have no place in a path. A semicolon in what it appends was not
+// appendUnescaped decodes escapes and rejects bytes that a path must not contain. A semicolon in the result was not
 // escaped: it begins parameters.
 func appendUnescaped(b []byte, escaped string) ([]byte, error) {
 	for i := 0; i < len(escaped); i++ {
@@ -171,21 +170,21 @@ func appendUnescaped(b []byte, escaped string) ([]byte, error) {
 		switch c {
 		case '%':
 			if !hexPairAt(escaped, i+1) {
-				return nil, refuse("a percent sign is not followed by two hexadecimal digits; write %25 for the sign itself")
+				return nil, reject("percent sign without two hexadecimal digits: write %25 for a percent sign")
 			}
 			c = unhex(escaped[i+1])<<4 | unhex(escaped[i+2])
 			i += 2
 			if c == '/' || c == ';' {
-				return nil, refuse("it has an escaped slash or semicolon, which only some servers take for a separator")
+				return nil, reject("contains an escaped slash or semicolon, which only some servers read as a separator")
 			}
 		case '?', '#':
-			return nil, refuse("it has a query or a fragment, which are no part of the path")
+			return nil, reject("contains a query or a fragment, which are not part of the path")
 		}
 		if c == '\\' {
-			return nil, refuse("it has a backslash, which some servers take for a slash")
+			return nil, reject("contains a backslash, which some servers read as a slash")
 		}
 		if c < ' ' || c == 0x7f {
-			return nil, refuse("it has a control character")
+			return nil, reject("contains a control character")
 		}
 		b = append(b, c)
 	}
@@ -198,7 +197,7 @@ func hexPairAt[T string | []byte](s T, i int) bool {
 
 func isHex(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f' }
 
-// unhex is the value of a digit that isHex accepted.
+// unhex returns the value of a digit that isHex accepts.
 func unhex(c byte) byte {
 	if c <= '9' {
 		return c - '0'
@@ -206,7 +205,7 @@ func unhex(c byte) byte {
 	return (c | 0x20) - 'a' + 10
 }
 
-// hasEscape reports whether somebody who decodes again would find something: %61, or %u0061 as old servers write it.
+// hasEscape reports whether decoding again would change the path: %61, or %u0061 of old servers.
 func hasEscape[T string | []byte](path T) bool {
 	for i := 0; i < len(path); i++ {
 		if path[i] != '%' {
@@ -231,37 +230,37 @@ func isASCII(path []byte) bool {
 	return true
 }
 
-// composed gives a path in normalization form C, or refuses it. What it refuses is looked for in the text as it came,
-// composed, and folded, since the application may work with any of them.
+// composed returns a path in normalization form C. It rejects characters found in the original, the composed or the
+// folded text, because the application may use any of them.
 func composed(path string) (string, error) {
 	if !utf8.ValidString(path) {
-		return "", refuse("it is not UTF-8")
+		return "", reject("not UTF-8")
 	}
 	c, folded := norm.NFC.String(path), norm.NFKC.String(path)
 	for _, form := range []string{path, c, folded} {
 		if strings.ContainsFunc(form, isUnseen) {
-			return "", refuse("it has a character that cannot be seen, or too many accents on one letter")
+			return "", reject("contains an invisible character, or too many accents on one letter")
 		}
-		// Folding makes separators but never takes any away, so it is enough to compare how many there are. The Greek
-		// question mark becomes a semicolon even in form C.
+		// Folding adds separators but never removes any, so comparing the counts is enough. The Greek question mark
+		// becomes a semicolon even in form C.
 		if countSeparators(form) != countSeparators(path) || hasEscape(form) {
-			return "", refuse("it has a character that some servers fold into a separator, a dot or an escape")
+			return "", reject("contains a character that some servers fold into a separator, a dot or an escape")
 		}
 	}
 	return c, nil
 }
 
-// isUnseen reports whether two texts that differ in this character only look the same: controls, format characters, separators
-// of lines, and what else Unicode calls Default_Ignorable_Code_Point, without variation selectors. Those are sent with most
-// emoji, and [LoosePath] drops them. The grapheme joiner is also what package norm puts between accents when more than 30
-// follow each other.
+// isUnseen reports whether r is invisible, so that two texts that differ only in it look the same: controls, format
+// characters, line separators and the other characters with the Unicode property Default_Ignorable_Code_Point, except
+// variation selectors. Most emoji are sent with those, and [LoosePath] drops them. The grapheme joiner is also the
+// character that package norm inserts after 30 consecutive accents.
 func isUnseen(r rune) bool {
 	return r >= utf8.RuneSelf &&
 		unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point)
 }
 
-// countSeparators counts what has a meaning in a path or in a URL. Controls are among it: none is in the text that
-// came.
+// countSeparators counts the characters with a meaning in a path or a URL. It includes control characters, which the
+// original text does not contain.
 func countSeparators(path string) (n int) {
 	for _, c := range []byte(path) {
 		if c < ' ' || c == 0x7f || strings.IndexByte(`/\.%;?#`, c) >= 0 {
@@ -271,8 +270,8 @@ func countSeparators(path string) (n int) {
 	return n
 }
 
-// resolved drops empty segments, dots, parameters and the slash at the end. It writes over the path while it reads it,
-// never beyond what was read.
+// resolved drops empty segments, dots, parameters and the trailing slash. It overwrites the path while reading it,
+// never beyond the bytes already read.
 func resolved(path []byte) ([]byte, error) {
 	out, segments := path[:0], 0
 	for segment, rest, more := []byte(nil), path[1:], true; more; {
@@ -285,16 +284,16 @@ func resolved(path []byte) ([]byte, error) {
 		switch {
 		case segments > maxSegments:
 			bounds.Path.Reached()
-			return nil, refuse("it has more than 256 segments")
+			return nil, reject("more than 256 segments")
 		case dots && parameters:
-			return nil, refuse("it has dots with parameters, which only some servers resolve")
+			return nil, reject("contains dots with parameters, which only some servers resolve")
 		case string(name) == ".." && len(out) == 0:
-			return nil, refuse("it leads above the root")
+			return nil, reject("leads above the root")
 		case string(name) == "..":
 			out = out[:bytes.LastIndexByte(out, '/')]
 		case dots || len(name) == 0:
 		case isDoubtful(name):
-			return nil, refuse("a name in it is made of dots and spaces, has an unusual space at an end, or has :$ in it: some servers take it for another name")
+			return nil, reject("contains a name of dots and spaces, with an unusual space at an end, or with :$, which some servers read as another name")
 		default:
 			out = append(append(out, '/'), name...)
 		}
@@ -305,11 +304,11 @@ func resolved(path []byte) ([]byte, error) {
 	return out, nil
 }
 
-// isDots reports whether a name has nothing but dots.
+// isDots reports whether a name consists of dots.
 func isDots(name string) bool { return strings.Trim(name, ".") == "" }
 
-// isDoubtful reports whether servers that ignore dots and spaces at the ends of a name, or read a:$b as a stream of a as
-// Windows does, may take it for another.
+// isDoubtful reports whether some servers may read a name as another one: servers that ignore dots and spaces at the
+// ends of a name, and Windows, which reads a:$b as a stream of a.
 func isDoubtful(name []byte) bool {
 	if bytes.ContainsFunc(name, isSelector) {
 		name = bytes.Map(withoutSelectors, name)
@@ -320,10 +319,10 @@ func isDoubtful(name []byte) bool {
 	return len(name) == 0 || unicode.IsSpace(first) || unicode.IsSpace(last) || bytes.Contains(name, []byte(":$"))
 }
 
-// LoosePath returns a canonical path as rules and routes match it: without variation selectors, dots and spaces at the end of
-// names, and spaces at their beginning. Windows, and frameworks that trim, serve "/admin" for "/admin.", and
-// databases ignore the selectors, so that a rule for the one has to hold for the other. Nearly all paths are returned as they
-// are, without an allocation.
+// LoosePath returns a canonical path as rules and routes match it: without variation selectors, without dots and spaces
+// at the end of names, and without spaces at their start. Windows and frameworks that trim serve "/admin" for
+// "/admin.", and databases ignore the selectors, so that a rule for one spelling must apply to the other. Nearly all
+// paths are returned unchanged, without an allocation.
 func LoosePath(canonical string) string {
 	if !hasLooseEnd(canonical) {
 		return canonical
@@ -341,7 +340,7 @@ func trimmedName(name string) string {
 
 func isSelector(r rune) bool { return r >= utf8.RuneSelf && unicode.Is(unicode.Variation_Selector, r) }
 
-// withoutSelectors drops variation selectors, for [strings.Map].
+// withoutSelectors drops variation selectors; for [strings.Map].
 func withoutSelectors(r rune) rune {
 	if isSelector(r) {
 		return -1

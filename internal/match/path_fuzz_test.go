@@ -13,12 +13,12 @@ import (
 	"github.com/sluiceproject/sluice/internal/match"
 )
 
-// FuzzCanonicalPath: whatever is sent is either refused or has a form that stays what it is when it is forwarded and
-// read again, here or by the standard library.
+// FuzzCanonicalPath checks that any path is either rejected or has a canonical form that stays the same when it is
+// forwarded and read again, here or by the standard library.
 func FuzzCanonicalPath(f *testing.F) {
 	for _, group := range pathGroups {
 		for _, s := range group.spellings {
-			if len(s[0]) < 400 { // long ones only slow the mutations down
+			if len(s[0]) < 400 { // long ones only slow down the mutations
 				f.Add(s[0])
 			}
 		}
@@ -27,7 +27,7 @@ func FuzzCanonicalPath(f *testing.F) {
 		got, err := match.CanonicalPath(sent)
 		if err != nil {
 			if !errors.Is(err, match.ErrAmbiguousPath) || got != "" {
-				t.Errorf("%q is refused with %v, and gives %q", sent, err, got)
+				t.Errorf("%q is rejected with %v, and gives %q", sent, err, got)
 			}
 			return
 		}
@@ -38,11 +38,11 @@ func FuzzCanonicalPath(f *testing.F) {
 	})
 }
 
-// checkCanonical checks all that holds for every canonical path.
+// checkCanonical checks the properties of every canonical path.
 func checkCanonical(t *testing.T, path string) {
 	t.Helper()
 	if !strings.HasPrefix(path, "/") || path != "/" && strings.HasSuffix(path, "/") || len(path) > match.MaxPathBytes {
-		t.Errorf("%q has no slash at its begin, one at its end, or is too long", path)
+		t.Errorf("%q has no leading slash, a trailing slash, or is too long", path)
 	}
 	if path != "/" {
 		segments := strings.Split(path[1:], "/")
@@ -64,7 +64,7 @@ func checkCanonical(t *testing.T, path string) {
 	checkEscaped(t, path)
 }
 
-// checkEscaped checks that what is forwarded is read as the path that was matched.
+// checkEscaped checks that the forwarded path is read as the path that was matched.
 func checkEscaped(t *testing.T, path string) {
 	t.Helper()
 	escaped := match.EscapePath(path)

@@ -13,11 +13,11 @@ import (
 	"github.com/sluiceproject/sluice/internal/match"
 )
 
-// refused stands for a path that has no canonical form.
-const refused = ""
+// rejected marks a path without a canonical form.
+const rejected = ""
 
-// pathGroups are spellings of paths by what somebody hopes to gain from them: each is either taken for the path beside
-// it or refused. Where a spelling got past a real product, the comment says what that product did.
+// pathGroups are spellings of paths, grouped by the attack they serve: each is either read as the path next to it or
+// rejected. If a spelling bypassed a real product, the comment says how.
 var pathGroups = []struct {
 	threat    string
 	spellings [][2]string // as sent, and canonical
@@ -47,20 +47,20 @@ var pathGroups = []struct {
 		{"/x/%2e./posts", "/posts"},
 		{"/%2e/posts", "/posts"},
 		{"/posts/%2e", "/posts"},
-		{"/...", refused},
-		{"/.../posts", refused},
+		{"/...", rejected},
+		{"/.../posts", rejected},
 		{"/..posts", "/..posts"},
 		{"/posts..", "/posts.."},
 		{"/.posts", "/.posts"},
 		{"/posts.", "/posts."},
-		{"/..", refused},
-		{"/../posts", refused},
-		{"/x/../../posts", refused},
-		{"/%2e%2e/posts", refused},
-		{"/./../posts", refused},
-		{"/posts/../../posts", refused},
-		{"/x/..%2fposts", refused},
-		{"/x/..\\posts", refused},
+		{"/..", rejected},
+		{"/../posts", rejected},
+		{"/x/../../posts", rejected},
+		{"/%2e%2e/posts", rejected},
+		{"/./../posts", rejected},
+		{"/posts/../../posts", rejected},
+		{"/x/..%2fposts", rejected},
+		{"/x/..\\posts", rejected},
 	}},
 	{"slashes", [][2]string{
 		{"//", "/"},
@@ -68,19 +68,19 @@ var pathGroups = []struct {
 		{"//posts", "/posts"}, // a proxy compared prefixes with "//admin" and the application served "/admin"
 		{"/posts//7", "/posts/7"},
 		{"/posts///7//", "/posts/7"},
-		{"/x//../posts", "/posts"}, // the empty segment is not what ".." leaves
+		{"/x//../posts", "/posts"}, // ".." removes /x, not the empty segment
 		{"/.//posts", "/posts"},
 		{"//example.com/posts", "/example.com/posts"}, // not a host, though a URL parser may think so
 		{"/http://example.com/", "/http:/example.com"},
-		{"/x%2fposts", refused},
-		{"/x%2Fposts", refused},
-		{"/%2fposts", refused},
-		{"/posts%2f", refused},
-		{"/x\\posts", refused}, // a proxy matched one segment, and the application, on Windows, served two
-		{"/x%5cposts", refused},
-		{"/x%5Cposts", refused},
-		{"/\\posts", refused},
-		{"/..%5c..%5cposts", refused},
+		{"/x%2fposts", rejected},
+		{"/x%2Fposts", rejected},
+		{"/%2fposts", rejected},
+		{"/posts%2f", rejected},
+		{"/x\\posts", rejected}, // a proxy matched one segment, and the application, on Windows, served two
+		{"/x%5cposts", rejected},
+		{"/x%5Cposts", rejected},
+		{"/\\posts", rejected},
+		{"/..%5c..%5cposts", rejected},
 	}},
 	{"names that some servers take for others", [][2]string{
 		{"/posts%2e", "/posts."},
@@ -91,20 +91,20 @@ var pathGroups = []struct {
 		{"/posts%20.", "/posts ."},
 		{"/posts%20/7", "/posts /7"},
 		{"/%20posts", "/ posts"},
-		{"/%20", refused},
-		{"/%20.", refused},
-		{"/.%20.", refused},
-		{"/posts%c2%a0", refused},
-		{"/posts%c2%a0.", refused},
-		{"/%e3%80%80posts", refused},
-		{"/%20%c2%a0posts", refused},
+		{"/%20", rejected},
+		{"/%20.", rejected},
+		{"/.%20.", rejected},
+		{"/posts%c2%a0", rejected},
+		{"/posts%c2%a0.", rejected},
+		{"/%e3%80%80posts", rejected},
+		{"/%20%c2%a0posts", rejected},
 		{"/posts%20;v=1", "/posts "},
-		{"/posts::$DATA", refused},
-		{"/posts::%24INDEX_ALLOCATION/7", refused},
-		{"/posts:$I30:$INDEX_ALLOCATION", refused},
+		{"/posts::$DATA", rejected},
+		{"/posts::%24INDEX_ALLOCATION/7", rejected},
+		{"/posts:$I30:$INDEX_ALLOCATION", rejected},
 		{"/posts.html", "/posts.html"},
-		{"/posts:$", refused},
-		{"/posts:$.", refused},
+		{"/posts:$", rejected},
+		{"/posts:$.", rejected},
 		{"/posts:a$b", "/posts:a$b"},
 		{"/pos%20ts", "/pos ts"},
 	}},
@@ -122,19 +122,19 @@ var pathGroups = []struct {
 		{"/a%22%3c%3e%5b%5d%5e%60%7b%7c%7d", "/a\"<>[]^`{|}"},
 		{"/a\"<>[]^`{|}", "/a\"<>[]^`{|}"},
 		{"/%7Euser", "/~user"},
-		{"/%", refused},
-		{"/%4", refused},
-		{"/posts%", refused},
-		{"/posts%7", refused},
-		{"/%zz", refused},
-		{"/%4g", refused},
-		{"/%g4", refused},
-		{"/% 41", refused},
-		{"/%+41", refused},
-		{"/%/41", refused},
-		{"/%u0070osts", refused}, // a web server decoded these too, after it had checked for dots and slashes
-		{"/%U0070osts", refused},
-		{"/%x70osts", refused},
+		{"/%", rejected},
+		{"/%4", rejected},
+		{"/posts%", rejected},
+		{"/posts%7", rejected},
+		{"/%zz", rejected},
+		{"/%4g", rejected},
+		{"/%g4", rejected},
+		{"/% 41", rejected},
+		{"/%+41", rejected},
+		{"/%/41", rejected},
+		{"/%u0070osts", rejected}, // a web server decoded these too, after it had checked for dots and slashes
+		{"/%U0070osts", rejected},
+		{"/%x70osts", rejected},
 	}},
 	{"double escapes", [][2]string{
 		{"/100%25", "/100%"},
@@ -144,17 +144,17 @@ var pathGroups = []struct {
 		{"/%254", "/%4"},
 		{"/%25/61", "/%/61"},
 		{"/%25u00", "/%u00"},
-		{"/%2570osts", refused},
-		{"/x/%252e%252e/posts", refused}, // a server decoded once to check and once more to serve
-		{"/x%252fposts", refused},
-		{"/x%255cposts", refused},
-		{"/%25%37%30osts", refused}, // the digits of the second escape are escaped as well
-		{"/%257%30osts", refused},
-		{"/%252570osts", refused},
-		{"/%2500", refused},
-		{"/%25u0070osts", refused},
-		{"/%25U002f", refused},
-		{"/%2%35", refused},
+		{"/%2570osts", rejected},
+		{"/x/%252e%252e/posts", rejected}, // a server decoded once to check and again to serve
+		{"/x%252fposts", rejected},
+		{"/x%255cposts", rejected},
+		{"/%25%37%30osts", rejected}, // the digits of the second escape are escaped as well
+		{"/%257%30osts", rejected},
+		{"/%252570osts", rejected},
+		{"/%2500", rejected},
+		{"/%25u0070osts", rejected},
+		{"/%25U002f", rejected},
+		{"/%2%35", rejected},
 	}},
 	{"parameters", [][2]string{
 		{"/posts;v=1", "/posts"},
@@ -169,26 +169,26 @@ var pathGroups = []struct {
 		{"/posts;a/../x", "/x"},
 		{"/posts;a=%20b", "/posts"},
 		{"/posts,v=1", "/posts,v=1"},
-		{"/...;x", refused},
-		{"/x/..;/posts", refused}, // a proxy let it pass as a name, and the container behind it went up
-		{"/x/..;a=b/posts", refused},
-		{"/x/%2e%2e;/posts", refused},
-		{"/x/.;/posts", refused},
-		{"/..;", refused},
-		{"/posts%3bv=1", refused}, // a filter decoded and then cut at the semicolon, and the router did neither
-		{"/posts%3Bv=1", refused},
-		{"/posts;a=%2f", refused},
-		{"/posts;a=\\", refused},
-		{"/posts;a=%zz", refused},
-		{"/posts;a=%00", refused},
-		{"/posts;a=%c3", refused},
-		{"/posts;a=%2561", refused},
+		{"/...;x", rejected},
+		{"/x/..;/posts", rejected}, // a proxy treated it as a name, and the container behind it went up
+		{"/x/..;a=b/posts", rejected},
+		{"/x/%2e%2e;/posts", rejected},
+		{"/x/.;/posts", rejected},
+		{"/..;", rejected},
+		{"/posts%3bv=1", rejected}, // a filter decoded and then cut at the semicolon, and the router did neither
+		{"/posts%3Bv=1", rejected},
+		{"/posts;a=%2f", rejected},
+		{"/posts;a=\\", rejected},
+		{"/posts;a=%zz", rejected},
+		{"/posts;a=%00", rejected},
+		{"/posts;a=%c3", rejected},
+		{"/posts;a=%2561", rejected},
 	}},
 	{"unicode", [][2]string{
 		{"/caf%C3%A9", "/café"},
 		{"/caf%c3%a9", "/café"},
 		{"/café", "/café"},
-		{"/cafe%CC%81", "/café"}, // the accent as a character of its own
+		{"/cafe%CC%81", "/café"}, // the accent as a separate character
 		{"/cafe\u0301", "/café"},
 		{"/caf\xc3%A9", "/café"},
 		{"/%E2%84%AA", "/K"},               // the Kelvin sign is the letter, in form C
@@ -198,91 +198,91 @@ var pathGroups = []struct {
 		{"/日本語", "/日本語"},
 		{"/%F0%9F%98%80", "/😀"},
 		{"/❤\ufe0f", "/❤\ufe0f"},
-		{"/\ufb01le", "/\ufb01le"}, // a ligature is no separator: it stays, as it is another name
-		{"/\u00bd", "/\u00bd"},     // folds to a fraction slash, which is not the slash
-		{"/%EF%BF%BD", "/\ufffd"},  // the replacement character, properly sent
-		{"/x\uff0fposts", refused}, // fullwidth: a code page conversion made it a slash after the check
-		{"/x%EF%BC%8Fposts", refused},
-		{"/x\uff3cposts", refused},
-		{"/x/\uff0e\uff0e/posts", refused},
-		{"/x/.\uff0e/posts", refused},
-		{"/x/\u2024\u2024/posts", refused}, // one dot leader
-		{"/x/\u2025/posts", refused},       // two dot leader
-		{"/posts\u2026", refused},
-		{"/\u2488", refused}, // a digit with a full stop
-		{"/\u2100", refused}, // a slash between letters
-		{"/posts\uff052f", refused},
-		{"/%25\uff16\uff11", refused}, // an escape once its digits are folded
-		{"/posts\uff1bv=1", refused},
-		{"/posts\u037ev=1", refused}, // the Greek question mark is the semicolon even in form C
-		{"/posts?x", refused},
-		{"/posts\uff1fx", refused},
-		{"/posts\uff03x", refused},
-		{"/posts\u200b", refused}, // a width of zero
-		{"/po%E2%80%8Bsts", refused},
-		{"/po\u200dsts", refused},
-		{"/po\u00adsts", refused},
-		{"/posts\ufeff", refused},
-		{"/\u202estsop", refused}, // written from right to left
-		{"/\u2066posts\u2069", refused},
-		{"/po\u034fsts", refused},
-		{"/posts\u3164", refused},
-		{"/posts\U000e0041", refused},
-		{"/posts\u2028", refused},
-		{"/e" + strings.Repeat("\u0301", 31), refused},
-		{"/%ff", refused},
-		{"/\xff", refused},
-		{"/%c3", refused},
-		{"/%a9", refused},
-		{"/caf%C3/%A9", refused},
-		{"/x%c0%afposts", refused}, // a slash in two bytes: a web server decoded what UTF-8 forbids, and ran any program
-		{"/x%e0%80%afposts", refused},
-		{"/x%f0%80%80%afposts", refused},
-		{"/x/%c0%ae%c0%ae/posts", refused},
-		{"/%c0%80", refused},
-		{"/%ed%a0%80", refused}, // a surrogate
-		{"/%ed%a0%bd%ed%b8%80", refused},
-		{"/%f4%90%80%80", refused}, // beyond the last character
-		{"/%fe%ff", refused},
+		{"/\ufb01le", "/\ufb01le"},  // a ligature is not a separator: it stays, as it is another name
+		{"/\u00bd", "/\u00bd"},      // folds to a fraction slash, which is not the slash
+		{"/%EF%BF%BD", "/\ufffd"},   // the replacement character, properly sent
+		{"/x\uff0fposts", rejected}, // fullwidth: a code page conversion made it a slash after the check
+		{"/x%EF%BC%8Fposts", rejected},
+		{"/x\uff3cposts", rejected},
+		{"/x/\uff0e\uff0e/posts", rejected},
+		{"/x/.\uff0e/posts", rejected},
+		{"/x/\u2024\u2024/posts", rejected}, // one dot leader
+		{"/x/\u2025/posts", rejected},       // two dot leader
+		{"/posts\u2026", rejected},
+		{"/\u2488", rejected}, // a digit with a full stop
+		{"/\u2100", rejected}, // a slash between letters
+		{"/posts\uff052f", rejected},
+		{"/%25\uff16\uff11", rejected}, // an escape once its digits are folded
+		{"/posts\uff1bv=1", rejected},
+		{"/posts\u037ev=1", rejected}, // the Greek question mark is the semicolon even in form C
+		{"/posts?x", rejected},
+		{"/posts\uff1fx", rejected},
+		{"/posts\uff03x", rejected},
+		{"/posts\u200b", rejected}, // zero width
+		{"/po%E2%80%8Bsts", rejected},
+		{"/po\u200dsts", rejected},
+		{"/po\u00adsts", rejected},
+		{"/posts\ufeff", rejected},
+		{"/\u202estsop", rejected}, // written from right to left
+		{"/\u2066posts\u2069", rejected},
+		{"/po\u034fsts", rejected},
+		{"/posts\u3164", rejected},
+		{"/posts\U000e0041", rejected},
+		{"/posts\u2028", rejected},
+		{"/e" + strings.Repeat("\u0301", 31), rejected},
+		{"/%ff", rejected},
+		{"/\xff", rejected},
+		{"/%c3", rejected},
+		{"/%a9", rejected},
+		{"/caf%C3/%A9", rejected},
+		{"/x%c0%afposts", rejected}, // a slash in two bytes: a web server decoded invalid UTF-8, and ran any program
+		{"/x%e0%80%afposts", rejected},
+		{"/x%f0%80%80%afposts", rejected},
+		{"/x/%c0%ae%c0%ae/posts", rejected},
+		{"/%c0%80", rejected},
+		{"/%ed%a0%80", rejected}, // a surrogate
+		{"/%ed%a0%bd%ed%b8%80", rejected},
+		{"/%f4%90%80%80", rejected}, // beyond the last character
+		{"/%fe%ff", rejected},
 	}},
 	{"control characters", [][2]string{
-		{"/posts%00", refused}, // a filter compared the whole, and the file system ended at the NUL
-		{"/posts%00.png", refused},
-		{"/posts\x00", refused},
-		{"/posts%0a", refused}, // a filter's regular expression ended at the line
-		{"/posts%0d%0aX-User:%20root", refused},
-		{"/posts\n", refused},
-		{"/posts\r", refused},
-		{"/posts%09", refused},
-		{"/po\tsts", refused}, // some parsers drop tabs and line ends
-		{"/posts%1f", refused},
-		{"/posts%7f", refused},
-		{"/posts%7F", refused},
-		{"/posts\x7f", refused},
-		{"/posts%c2%80", refused},
-		{"/posts\u0085", refused},
-		{"/posts%c2%9f", refused},
+		{"/posts%00", rejected}, // a filter compared the whole text, and the file system stopped at the NUL
+		{"/posts%00.png", rejected},
+		{"/posts\x00", rejected},
+		{"/posts%0a", rejected}, // a filter's regular expression stopped at the end of the line
+		{"/posts%0d%0aX-User:%20root", rejected},
+		{"/posts\n", rejected},
+		{"/posts\r", rejected},
+		{"/posts%09", rejected},
+		{"/po\tsts", rejected}, // some parsers drop tabs and line ends
+		{"/posts%1f", rejected},
+		{"/posts%7f", rejected},
+		{"/posts%7F", rejected},
+		{"/posts\x7f", rejected},
+		{"/posts%c2%80", rejected},
+		{"/posts\u0085", rejected},
+		{"/posts%c2%9f", rejected},
 	}},
 	{"no leading slash", [][2]string{
-		{"", refused},
-		{"*", refused},
-		{"posts", refused},
-		{"./posts", refused},
-		{"../posts", refused},
-		{"%2fposts", refused},
-		{"\\posts", refused},
-		{" /posts", refused},
-		{";/posts", refused},
-		{"?x", refused},
-		{"http://example.com/posts", refused},
-		{"example.com:443", refused},
-		{"\uff0fposts", refused},
+		{"", rejected},
+		{"*", rejected},
+		{"posts", rejected},
+		{"./posts", rejected},
+		{"../posts", rejected},
+		{"%2fposts", rejected},
+		{"\\posts", rejected},
+		{" /posts", rejected},
+		{";/posts", rejected},
+		{"?x", rejected},
+		{"http://example.com/posts", rejected},
+		{"example.com:443", rejected},
+		{"\uff0fposts", rejected},
 	}},
 	{"not the path alone", [][2]string{
-		{"/posts?page=2", refused},
-		{"/posts?", refused},
-		{"/posts#top", refused}, // a proxy routed by the whole, and the application without the fragment
-		{"/posts#/../x", refused},
+		{"/posts?page=2", rejected},
+		{"/posts?", rejected},
+		{"/posts#top", rejected}, // a proxy routed by the whole text, and the application without the fragment
+		{"/posts#/../x", rejected},
 	}},
 	{"trailing slash", [][2]string{
 		{"/posts/", "/posts"},
@@ -301,19 +301,19 @@ var pathGroups = []struct {
 	}},
 	{"size", [][2]string{
 		{"/" + strings.Repeat("a", match.MaxPathBytes-1), "/" + strings.Repeat("a", match.MaxPathBytes-1)},
-		{"/" + strings.Repeat("a", match.MaxPathBytes), refused},
+		{"/" + strings.Repeat("a", match.MaxPathBytes), rejected},
 		{strings.Repeat("/", match.MaxPathBytes), "/"},
-		{strings.Repeat("/", match.MaxPathBytes+1), refused},
-		{"/x" + strings.Repeat("%", match.MaxPathBytes), refused},
+		{strings.Repeat("/", match.MaxPathBytes+1), rejected},
+		{"/x" + strings.Repeat("%", match.MaxPathBytes), rejected},
 		{"/" + strings.Repeat("é", 1365), "/" + strings.Repeat("é", 1365)},
-		{"/" + strings.Repeat("é", 1366), refused}, // six bytes each when they are forwarded
-		{"/" + strings.Repeat(" ", 2731), refused},
+		{"/" + strings.Repeat("é", 1366), rejected}, // six bytes each when forwarded
+		{"/" + strings.Repeat(" ", 2731), rejected},
 		{strings.Repeat("/a", 256), strings.Repeat("/a", 256)},
-		{strings.Repeat("/a", 257), refused},
+		{strings.Repeat("/a", 257), rejected},
 		{strings.Repeat("//a", 256) + "//", strings.Repeat("/a", 256)},
-		{strings.Repeat("/a", 256) + "/..", refused},
+		{strings.Repeat("/a", 256) + "/..", rejected},
 		{strings.Repeat("/a/..", 128), "/"},
-		{strings.Repeat("/.", 257), refused},
+		{strings.Repeat("/.", 257), rejected},
 	}},
 }
 
@@ -323,11 +323,11 @@ func TestCanonicalPath(t *testing.T) {
 			for _, s := range group.spellings {
 				got, err := match.CanonicalPath(s[0])
 				switch {
-				case s[1] == refused && !errors.Is(err, match.ErrAmbiguousPath):
+				case s[1] == rejected && !errors.Is(err, match.ErrAmbiguousPath):
 					t.Errorf("%.80q gives %.80q and %v, want ErrAmbiguousPath", s[0], got, err)
-				case s[1] == refused && got != "":
-					t.Errorf("%.80q is refused and gives %.80q", s[0], got)
-				case s[1] != refused && (got != s[1] || err != nil):
+				case s[1] == rejected && got != "":
+					t.Errorf("%.80q is rejected and gives %.80q", s[0], got)
+				case s[1] != rejected && (got != s[1] || err != nil):
 					t.Errorf("%.80q gives %.80q and %v, want %.80q", s[0], got, err, s[1])
 				case err == nil:
 					checkCanonical(t, got)
@@ -337,8 +337,8 @@ func TestCanonicalPath(t *testing.T) {
 	}
 }
 
-// TestPathCharacters goes through all of Unicode: a character that folds into something with a meaning in paths is
-// refused, beside letters, alone and behind a percent sign, and the form of any other is final.
+// TestPathCharacters tests every Unicode character: one that folds into a character with a meaning in paths is rejected
+// next to letters, alone and after a percent sign, and the form of any other is final.
 func TestPathCharacters(t *testing.T) {
 	folds := 0
 	for r := rune(0x80); r <= unicode.MaxRune; r++ {
@@ -362,24 +362,24 @@ func TestPathCharacters(t *testing.T) {
 	}
 }
 
-// TestPathErrors: the message says what is wrong, and does not repeat what a stranger sent.
+// TestPathErrors checks that the message gives the reason and does not repeat the path, which anyone may have sent.
 func TestPathErrors(t *testing.T) {
 	for sent, want := range map[string]string{
-		"posts":                         "does not begin with a slash",
+		"posts":                         "no leading slash",
 		"/%zz":                          "write %25",
 		"/a%2fb":                        "escaped slash",
 		"/a\\b":                         "backslash",
 		"/a?b":                          "query",
 		"/a%0a":                         "control character",
-		"/a%2561":                       "still holds an escape",
+		"/a%2561":                       "an escape after decoding",
 		"/%ff":                          "not UTF-8",
-		"/a\u200bb":                     "cannot be seen",
+		"/a\u200bb":                     "invisible character",
 		"/a\uff0fb":                     "fold into a separator",
 		"/..":                           "above the root",
 		"/a/..;":                        "dots with parameters",
 		strings.Repeat("/a", 300):       "256 segments",
 		strings.Repeat("/a", 5000):      "8 KiB",
-		"/" + strings.Repeat("é", 2000): "8 KiB when it is escaped",
+		"/" + strings.Repeat("é", 2000): "8 KiB when escaped",
 	} {
 		_, err := match.CanonicalPath(sent)
 		if err == nil || !strings.HasPrefix(err.Error(), match.ErrAmbiguousPath.Error()+": ") || !strings.Contains(err.Error(), want) {
@@ -406,11 +406,11 @@ func TestEscapePath(t *testing.T) {
 	}
 }
 
-// TestEscapePathForwarded: a URL made of both forms, as a proxy makes it, sends what EscapePath wrote.
+// TestEscapePathForwarded checks that a URL made of both forms, as a proxy makes it, sends the result of EscapePath.
 func TestEscapePathForwarded(t *testing.T) {
 	for _, group := range pathGroups {
 		for _, s := range group.spellings {
-			if p := s[1]; p != refused {
+			if p := s[1]; p != rejected {
 				u := url.URL{Scheme: "http", Host: "app", Path: p, RawPath: match.EscapePath(p)}
 				if got := u.RequestURI(); got != match.EscapePath(p) {
 					t.Errorf("%.80q is sent as %.80q, want %.80q", p, got, match.EscapePath(p))
@@ -420,7 +420,7 @@ func TestEscapePathForwarded(t *testing.T) {
 	}
 }
 
-// TestPathSpellings spells a path in ways that all servers agree on, several at once: the form is always the same.
+// TestPathSpellings spells a path in several ways at once that all servers agree on: the form is always the same.
 func TestPathSpellings(t *testing.T) {
 	between := []string{"/", "/", "//", "/./", "/x/../", "/%2e/", "/;p/", "/x;p/%2E./"}
 	name := rapid.StringMatching(`[A-Za-z0-9_~!$&'()*+,=:@"é日-]([A-Za-z0-9._~ é日-]{0,5}[A-Za-z0-9_~é日-])?`)

@@ -6,25 +6,25 @@ import (
 	"strings"
 )
 
-// Pattern is a path as rules write it: /users/{id}/posts, /files/**, /v*/items/*.json.
+// Pattern is a path pattern of a rule: /users/{id}/posts, /files/**, /v*/items/*.json.
 type Pattern struct {
 	text     string
 	segments []segment
-	below    bool // ** at the end: whatever follows, also nothing
+	below    bool // ** at the end: any further segments, or none
 }
 
-// segment is one part of a pattern, between slashes.
+// segment is the part of a pattern between two slashes.
 type segment struct {
 	text     string
 	wild     bool   // any segment: * or {name}
-	name     string // of a {name}
-	wildcard bool   // text has a * somewhere
+	name     string // NAME of {NAME}
+	wildcard bool   // text contains a *
 }
 
-// Text is the pattern as it was written.
+// Text returns the pattern as written.
 func (p *Pattern) Text() string { return p.text }
 
-// LiteralPattern is the pattern that one canonical path fits and no other.
+// LiteralPattern returns the pattern that matches only one canonical path.
 func LiteralPattern(path string) *Pattern {
 	p := &Pattern{text: path}
 	for text := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
@@ -35,7 +35,7 @@ func LiteralPattern(path string) *Pattern {
 	return p
 }
 
-// ParsePattern reads a pattern. Literal parts are made canonical like a request's path.
+// ParsePattern parses a pattern. It brings literal parts into canonical form like the path of a request.
 func ParsePattern(text string, ignoreCase bool) (*Pattern, error) {
 	if !strings.HasPrefix(text, "/") {
 		return nil, fmt.Errorf(`path %q does not begin with a slash: write "/%s"`, text, text)
@@ -46,7 +46,7 @@ func ParsePattern(text string, ignoreCase bool) (*Pattern, error) {
 		rest, p.below = cut, true
 	}
 	if strings.Contains(rest, "**") {
-		return nil, fmt.Errorf("path %q: ** may only stand alone at the end, as in /files/**", text)
+		return nil, fmt.Errorf("path %q: ** is only valid as the last segment, as in /files/**", text)
 	}
 	if rest == "" || rest == "/" {
 		return p, nil
@@ -57,7 +57,7 @@ func ParsePattern(text string, ignoreCase bool) (*Pattern, error) {
 			return nil, fmt.Errorf("path %q: %w", text, err)
 		}
 		if seg.name != "" && p.Capture(seg.name) >= 0 {
-			return nil, fmt.Errorf("path %q: two segments are called {%s}: give each its own name", text, seg.name)
+			return nil, fmt.Errorf("path %q: two segments have the name {%s}: rename one", text, seg.name)
 		}
 		p.segments = append(p.segments, seg)
 	}
@@ -71,17 +71,17 @@ func parseSegment(part string, ignoreCase bool) (segment, error) {
 	if strings.HasPrefix(part, "{") && strings.HasSuffix(part, "}") {
 		name := part[1 : len(part)-1]
 		if !IsName(name) {
-			return segment{}, fmt.Errorf("%q is not a name for a segment: use letters, digits and _ as in {user_id}", part)
+			return segment{}, fmt.Errorf("%q is not a valid segment name: use letters, digits and _, as in {user_id}", part)
 		}
 		return segment{text: part, wild: true, name: name}, nil
 	}
 	if strings.ContainsAny(part, "{}") {
-		return segment{}, fmt.Errorf("%q: a {name} stands for a whole segment, between two slashes", part)
+		return segment{}, fmt.Errorf("%q: {name} must be a whole segment, between two slashes", part)
 	}
-	// The stars are kept out of the way of the canonicaliser by taking the parts between them one by one.
+	// The parts between the stars are canonicalized one by one, because a star is not valid in a path.
 	var literals []string
 	for literal := range strings.SplitSeq(part, "*") {
-		canonical, err := CanonicalPath("/x" + literal + "x") // so that . and .. cannot be all of it
+		canonical, err := CanonicalPath("/x" + literal + "x") // surrounded by x, so that it cannot be . or ..
 		inner, whole := strings.CutPrefix(canonical, "/x")
 		inner, whole2 := strings.CutSuffix(inner, "x")
 		if err != nil || !whole || !whole2 || strings.ContainsAny(inner, "/*") || strings.Contains(literal, ";") {
@@ -90,12 +90,12 @@ func parseSegment(part string, ignoreCase bool) (segment, error) {
 		literals = append(literals, inner)
 	}
 	if part == "" || part == "." || part == ".." {
-		return segment{}, fmt.Errorf("%q is not a segment that a request's path can have: leave it out", part)
+		return segment{}, fmt.Errorf("%q cannot be a segment of a request's path: remove it", part)
 	}
 	text := strings.Map(withoutSelectors, strings.Join(literals, "*"))
 	switch plain := trimmedName(text); {
 	case plain == "":
-		return segment{}, fmt.Errorf("%q: no path has a segment of dots and spaces alone: leave it out", part)
+		return segment{}, fmt.Errorf("%q: no path has a segment of dots and spaces alone: remove it", part)
 	case plain != text:
 		return segment{}, fmt.Errorf("%q: dots and spaces at the ends of a name are ignored, because some servers ignore them: write %q", part, plain)
 	}
@@ -105,23 +105,23 @@ func parseSegment(part string, ignoreCase bool) (segment, error) {
 	return segment{text: text, wildcard: strings.Contains(text, "*")}, nil
 }
 
-// NotASegment says why a request's path cannot have a segment, and what to write.
+// NotASegment returns an error with the reason why no path of a request has the segment, and what to write.
 func NotASegment(part string) error {
-	advice := "write it in its plain spelling"
+	advice := "write it unescaped"
 	switch {
 	case strings.Contains(part, "?"):
 		advice = "a path ends before the question mark: match parameters with query"
 	case strings.Contains(part, ";"):
-		advice = "paths count without the semicolon and what follows it: leave that out"
+		advice = "a path is matched without the semicolon and the text after it: remove them"
 	case strings.Contains(part, "/"):
 		advice = "a slash separates segments: write one segment"
 	case trimmedName(part) == "":
-		advice = "leave it out"
+		advice = "remove it"
 	}
-	return fmt.Errorf("%q is not a segment that a request's path can have: %s", part, advice)
+	return fmt.Errorf("%q cannot be a segment of a request's path: %s", part, advice)
 }
 
-// IsName accepts what people name attributes and segments.
+// IsName reports whether s is a valid name of an attribute or a segment.
 func IsName(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -133,7 +133,7 @@ func IsName(s string) bool {
 	return s != ""
 }
 
-// Capture returns the number of the segment with this name, or -1.
+// Capture returns the index of the segment {name}, or -1.
 func (p *Pattern) Capture(name string) int {
 	for i := range p.segments {
 		if p.segments[i].name == name {
@@ -153,7 +153,7 @@ func (s *segment) matches(text string) bool {
 	return s.text == text
 }
 
-// matches reports whether a canonical path fits.
+// Matches reports whether the pattern matches a canonical path.
 func (p *Pattern) Matches(path string) bool {
 	rest := path[1:]
 	for i := range p.segments {
@@ -169,7 +169,7 @@ func (p *Pattern) Matches(path string) bool {
 	return rest == "" || p.below
 }
 
-// NthSegment is a segment of a canonical path, or the empty string.
+// NthSegment returns the nth segment of a canonical path, or "".
 func NthSegment(path string, n int) string {
 	rest := path[1:]
 	for ; n > 0; n-- {
@@ -179,8 +179,8 @@ func NthSegment(path string, n int) string {
 	return text
 }
 
-// wildcard reports whether the text fits a pattern in which each * stands for any characters, also none. Literals between
-// stars are looked for from the left, which finds a fit if there is one.
+// wildcard reports whether pattern matches text, where each * matches any characters, or none. It searches the literals
+// between the stars from the left, which finds a match if there is one.
 func wildcard(pattern, text string) bool {
 	first, rest, starred := strings.Cut(pattern, "*")
 	if !starred {
@@ -203,7 +203,7 @@ func wildcard(pattern, text string) bool {
 	}
 }
 
-// Covers tells that every path that fits the narrow pattern fits this one.
+// Covers reports whether the pattern matches every path that narrow matches.
 func (p *Pattern) Covers(narrow *Pattern) bool {
 	if len(p.segments) > len(narrow.segments) || !p.below && (narrow.below || len(p.segments) != len(narrow.segments)) {
 		return false
@@ -217,9 +217,10 @@ func (p *Pattern) Covers(narrow *Pattern) bool {
 	return true
 }
 
-// Compare orders patterns: below zero if p comes before q. Of two that a path fits, the more specific comes first. They
-// are compared segment by segment: a literal comes before one with a * in it, of which the longer comes first, before a
-// * or {name} alone, before the end of the pattern, before **. It is zero for patterns that the same paths fit.
+// Compare orders patterns: it returns a value below zero if p comes before q. Of two patterns that match a path, the
+// more specific comes first. They are compared segment by segment: a literal comes before a segment with a *, of which
+// the longer comes first; then follow * or {name} alone, the end of the pattern, and **. It returns zero for patterns
+// that match the same paths.
 func (p *Pattern) Compare(q *Pattern) int {
 	for i := 0; ; i++ {
 		a, b := p.rank(i), q.rank(i)
@@ -258,7 +259,7 @@ func (p *Pattern) rank(i int) int {
 	return rankLiteral
 }
 
-// HasPrefix reports whether every path that fits the pattern begins with a canonical path: equals it, or goes on with a slash.
+// HasPrefix reports whether every path that matches the pattern equals canonical, or begins with canonical and a slash.
 func (p *Pattern) HasPrefix(canonical string) bool {
 	if canonical == "/" {
 		return true
@@ -273,13 +274,13 @@ func (p *Pattern) HasPrefix(canonical string) bool {
 	return true
 }
 
-// Index finds the rules whose pattern a path fits: a tree of segments. Patterns have no ** but at the end, so a
-// path is walked once along each branch that it fits.
+// Index finds the rules whose pattern matches a path. It is a tree of segments. Patterns contain ** only at the end, so
+// that a path is walked once along each matching branch.
 type Index struct {
 	literals map[string]*Index
 	wild     *Index
 	here     Numbers     // rules whose pattern ends here
-	below    Numbers     // rules whose pattern goes on with **
+	below    Numbers     // rules whose pattern continues with **
 	globs    *[]pathGlob // segments with a * inside
 }
 
@@ -330,7 +331,7 @@ func (x *Index) child(s *segment) *Index {
 	return next
 }
 
-// Find appends the rules whose pattern the rest of a path fits.
+// Find appends the rules whose pattern matches the rest of a path.
 func (x *Index) Find(rest string, found []int32) []int32 {
 	found = x.below.AppendTo(found)
 	if rest == "" {
@@ -353,14 +354,14 @@ func (x *Index) Find(rest string, found []int32) []int32 {
 	return found
 }
 
-// Numbers is a list of items that is mostly one long, which then needs no memory of its own.
+// Numbers is a list of numbers. It usually has one entry, which needs no allocation.
 type Numbers struct {
 	first int32
 	n     int32
 	more  *[]int32
 }
 
-// With returns the list with another number.
+// With returns the list with number added.
 func (l Numbers) With(number int32) Numbers {
 	switch {
 	case l.n == 0:
@@ -374,7 +375,7 @@ func (l Numbers) With(number int32) Numbers {
 	return l
 }
 
-// AppendTo appends the numbers to others.
+// AppendTo appends the numbers to found.
 func (l *Numbers) AppendTo(found []int32) []int32 {
 	switch l.n {
 	case 0:
@@ -385,14 +386,14 @@ func (l *Numbers) AppendTo(found []int32) []int32 {
 	return append(append(found, l.first), *l.more...)
 }
 
-// Table finds the first of several patterns that a path fits, without looking at those that it cannot fit.
+// Table finds the first of several patterns that match a path, without trying those that cannot match.
 type Table struct{ index Index }
 
-// Add enters a pattern under a number.
+// Add adds a pattern under a number.
 func (t *Table) Add(p *Pattern, number int) { t.index.Add(p, int32(number)) }
 
-// First is the smallest number whose pattern a canonical path fits, or -1. Dots and spaces at the ends of names, and variation
-// selectors, do not count, as for rules.
+// First returns the smallest number whose pattern matches a canonical path, or -1. As for rules, dots and spaces at the
+// ends of names and variation selectors are ignored.
 func (t *Table) First(canonical string) int {
 	var room [16]int32
 	first := int32(-1)

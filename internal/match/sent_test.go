@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/match"
 )
 
-// A path that is refused stays refused with any further byte in it, and one that is not has the same meaning with that byte
-// plain and escaped: whatever net/http lets through, the path is read as it was sent.
+// A rejected path stays rejected with any further byte, and an accepted one has the same meaning with that byte plain
+// and escaped: whatever net/http accepts, the path is read as it was sent.
 func TestSentPath(t *testing.T) {
 	canonical := func(target string) (string, bool) {
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + target + " HTTP/1.1\r\nHost: a\r\n\r\n")))
@@ -42,7 +42,7 @@ func TestSentPath(t *testing.T) {
 			fmt.Fprintf(&escaped, "%%%02X", b[i])
 		}
 		if strings.ContainsAny(b, "%/?#;+.") {
-			continue // these have a meaning of their own when they are plain
+			continue // these have another meaning when not escaped
 		}
 		one, ok := canonical("/a%20b" + b)
 		other, same := canonical("/a%20b" + escaped.String())

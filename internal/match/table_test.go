@@ -18,7 +18,7 @@ func pathPattern(t *testing.T, text string) *match.Pattern {
 	return p
 }
 
-// Patterns have one order, the more specific first, and a table finds the first that fits.
+// Patterns have one order, the more specific first, and a table finds the first that matches.
 func TestPathTable(t *testing.T) {
 	ordered := []string{"/a/bc/**", "/a/b", "/a/b/**", "/a/b*c*", "/a/b*", "/a/{x}/c", "/a/{x}", "/a/*/**", "/a", "/a/**", "/{x}", "/", "/**"}
 	table := new(match.Table)

@@ -6,32 +6,32 @@ import (
 )
 
 const (
-	warmUp           = 500 * time.Millisecond // of a new limiter: at first only short requests have ended
-	minWindow        = 100 * time.Millisecond // window
+	warmUp           = 500 * time.Millisecond // time without samples of a new limiter: at first only short requests have ended
+	minWindow        = 100 * time.Millisecond // minimum length of a window
 	maxWindow        = 10 * time.Second       // a window with too few samples by then is dropped
-	minSamples       = 20                     // requests of a window
-	minProbePause    = time.Second            // between two probes
-	maxProbePause    = time.Minute            // between two that find nothing new
-	riseTime         = 10 * time.Second       // time constant with which the baseline follows longer times and more failures
-	fallTime         = time.Second            // and shorter times and fewer failures
-	baselineFailures = 0.05                   // share of failures beyond the baseline that load does not explain
-	maxMeanError     = 0.35                   // of a logarithm
-	sameLatencyDelta = 0.2                    // logarithms that differ by less are taken for the same
+	minSamples       = 20                     // minimum number of requests per window
+	minProbePause    = time.Second            // minimum time between probes
+	maxProbePause    = time.Minute            // maximum time between probes, while they confirm the base latency
+	riseTime         = 10 * time.Second       // time constant with which the baseline follows higher latency and more failures
+	fallTime         = time.Second            // time constant for lower latency and fewer failures
+	baselineFailures = 0.05                   // share of failures above the baseline that is not attributed to load
+	maxMeanError     = 0.35                   // maximum error of the mean of the logarithms
+	sameLatencyDelta = 0.2                    // logarithms that differ by less are considered equal
 )
 
-// tolerance is how many times as long as without load answers may take, as a logarithm. With twice as long, twice as many
-// are in flight as the upstream works on: so it is never idle, and no request waits longer than it is served.
+// tolerance is the logarithm of the tolerated latency relative to the base latency. At a factor of 2, twice as many requests
+// are in flight as the upstream processes, so that it is never idle and no request waits longer than it is processed.
 var tolerance = math.Log(2)
 
-// window has the samples of a while. Times are logarithms: their mean is not swayed by a few that take very long, and
-// says by what factor others are longer.
+// window collects the samples of a time window. Latencies are logarithms: a few very long ones hardly affect their mean, and
+// differences of means are factors.
 type window struct {
 	start        time.Time
 	samples      float64
-	sum, squares float64
-	total        float64 // of the times themselves
-	inFlightSum  float64 // the sum of how many were in flight when each sample ended
-	durationSum  float64 // the sum of how long each was in flight
+	sum, squares float64 // of the logarithms of the latencies
+	total        float64 // sum of the latencies
+	inFlightSum  float64 // sum of the number in flight at the end of each sample
+	durationSum  float64 // sum of the times in flight
 	ended        float64
 	failed       float64
 	peak         float64
@@ -49,7 +49,7 @@ func (w *window) add(o Outcome, took, flight, base float64) {
 	case o == Failed:
 		w.failed++
 		return
-	case o == ClientClosed && log < base: // how long it would have taken is not known
+	case o == ClientClosed && log < base: // its latency is unknown
 		return
 	}
 	w.samples++
@@ -61,65 +61,66 @@ func (w *window) add(o Outcome, took, flight, base float64) {
 
 func (w *window) mean() float64 { return w.sum / w.samples }
 
-// meanError is twice the mean's standard error.
+// meanError returns twice the standard error of the mean.
 func (w *window) meanError() float64 {
 	mean := w.mean()
 	return 2 * math.Sqrt(max(0, w.squares/w.samples-mean*mean)/w.samples)
 }
 
-// hasEnough reports whether the window can be evaluated: it takes more samples where their times differ more.
+// hasEnough reports whether the window has enough samples. It needs more if their latencies vary more.
 func (w *window) hasEnough() bool {
 	return w.samples+w.failed >= minSamples && (w.samples < minSamples/2 || w.meanError() < maxMeanError)
 }
 
-// isSteady reports whether as many requests began as ended, by Little's law: then times belong to how many are in flight.
+// isSteady reports whether arrivals and completions balance, by Little's law. Only then does the latency correspond to the
+// number of requests in flight.
 func (w *window) isSteady(length time.Duration) bool {
 	return math.Abs(math.Log(w.durationSum/float64(length)*w.samples/w.inFlightSum)) < sameLatencyDelta
 }
 
-// settlingTime is how long it takes until the requests that end were admitted under a new limit.
+// settlingTime returns the time after a change of the limit until completed requests were admitted under the new limit.
 func (w *window) settlingTime() time.Duration {
 	return min(maxWindow/2, time.Duration(1.5*w.total/w.samples))
 }
 
-// estimator finds how many may be in flight. It has no clock and no lock.
+// estimator computes the limit on requests in flight. It has no clock and no lock.
 //
-// An upstream with room answers in the same time however many are in flight; one without takes longer in proportion.
-// So the limit falls when responses take longer than twice the base latency, and rises otherwise. The base is learnt
-// while no request is shed. While some are, it cannot be, or an overload would become the base; instead the limit is
-// halved until that makes responses no faster, a probe, which distinguishes the two: if the time falls along, requests were
-// queueing, and if it does not, that is simply how long they take now.
+// The latency of an upstream with spare capacity does not depend on the number of requests in flight; at full capacity it
+// grows in proportion. So the limit falls when the latency exceeds twice the base latency, and rises otherwise. The base
+// latency follows the measured latency while no request is shed. While requests are shed it must not, because an overload
+// would become the base. Instead a probe halves the limit until the latency stops falling: if the latency falls with the
+// limit, requests were queueing; if it does not, the latency without load has changed.
 type estimator struct {
 	min, max     float64
 	limit        float64
-	baseLatency  float64 // the logarithm of the latency without load in nanoseconds; 0: unknown
-	probedBase   float64 // the base latency that the last probe found; 0: none has
-	baseFailures float64 // the share of failures without load
+	baseLatency  float64 // logarithm of the latency without load in nanoseconds; 0: unknown
+	probedBase   float64 // base latency found by the last probe; 0: none
+	baseFailures float64 // share of failures without load
 
 	mode            mode
-	limitBeforeCuts float64       // the limit before the windows in a row that cut it
-	failuresAtMin   int           // consecutive windows that failed at the lowest limit
-	probe           probe         // the probe under way, or the last
-	lastProbe       time.Time     // when it began
-	probePause      time.Duration // until the next
+	limitBeforeCuts float64       // limit before the consecutive windows that cut it
+	failuresAtMin   int           // consecutive windows with too many failures at the minimum limit
+	probe           probe         // the current or last probe
+	lastProbe       time.Time     // when it started
+	probePause      time.Duration // minimum time until the next probe
 }
 
-// probe has the window that the windows under another limit are compared with.
+// probe holds the window before a probe, with which the windows under the probe's limit are compared.
 type probe struct {
 	limit, inFlight, latency float64
-	tries                    int // windows that were not steady
+	tries                    int // number of windows that were not steady
 }
 
-// maxTries is how many windows that are not steady a probe passes over.
+// maxTries is the maximum number of unsteady windows that a probe ignores.
 const maxTries = 5
 
-// mode is what the estimator does with the limit.
+// mode is the state of the estimator.
 type mode uint8
 
 const (
 	following mode = iota // the limit rises, and the base latency follows the windows
 	cutOnce               // the last window cut the limit
-	cutting               // the last two windows did, or more
+	cutting               // the last two or more windows cut the limit
 	probing               // the next steady window is compared with the one before
 	modes
 )
@@ -128,15 +129,15 @@ var modeNames = [modes]string{"following", "cut once", "cutting", "probing"}
 
 func (m mode) String() string { return modeNames[m] }
 
-// reading is what a window says about the limit.
+// reading is the result of a window.
 type reading uint8
 
 const (
-	free     reading = iota // responses take no longer than they may, and the limit was not reached
-	bound                   // they take no longer, and the limit was reached
-	late                    // they take longer
-	stuck                   // they take longer under a limit that was reached, and a probe may begin
-	unproven                // the limit was reached, a probe may begin, and none has confirmed the base latency
+	free     reading = iota // the latency is tolerable, and the limit was not reached
+	bound                   // the latency is tolerable, and the limit was reached
+	late                    // the latency is too high
+	stuck                   // the latency is too high, the limit was reached, and a probe may start
+	unproven                // the limit was reached, a probe may start, and none has confirmed the base latency
 	readings
 )
 
@@ -144,14 +145,14 @@ var readingNames = [readings]string{"free", "bound", "late", "stuck", "unproven"
 
 func (r reading) String() string { return readingNames[r] }
 
-// move is what a window does to the limit.
+// move is the change of the limit after a window.
 type move uint8
 
 const (
-	raise       move = iota // raise it, and have the base latency follow to longer times too
-	raiseFilled             // raise it, and have the base latency follow to shorter times alone: some may wait in the upstream
-	cut                     // lower it by how late responses are
-	compare                 // begin a probe
+	raise       move = iota // raise it; the base latency follows up and down
+	raiseFilled             // raise it; the base latency follows only down, because requests may be queueing in the upstream
+	cut                     // lower it in proportion to the excess latency
+	compare                 // start a probe
 )
 
 // step is a move, and the mode after it.
@@ -160,9 +161,8 @@ type step struct {
 	next mode
 }
 
-// steps says what is done after a window, by the mode and what the window says. That the limit was cut for nothing, because
-// responses simply take that long now, is found out by a probe when two cuts have not helped. Windows of a probe have
-// [estimator.updateProbe].
+// steps is the transition table by mode and reading. If two cuts have not lowered the latency, a probe finds out whether the
+// latency without load has changed. Windows of a probe are handled by [estimator.updateProbe].
 var steps = [probing][readings]step{
 	following: {free: {raise, following}, bound: {raiseFilled, following}, late: {cut, cutOnce}, stuck: {cut, cutOnce}, unproven: {compare, probing}},
 	cutOnce:   {free: {raise, following}, bound: {raiseFilled, following}, late: {cut, cutting}, stuck: {cut, cutting}, unproven: {compare, probing}},
@@ -181,7 +181,7 @@ func (e *estimator) raise(length time.Duration) {
 	e.limit = min(e.max, root*root)
 }
 
-// update changes the limit by a window's samples, and returns for how long the next samples do not count.
+// update adapts the limit to the samples of a window and returns the time during which further samples are ignored.
 func (e *estimator) update(w *window, now time.Time, length time.Duration) (settle time.Duration) {
 	if e.cutForFailures(w, length) {
 		if e.mode == probing {
@@ -189,7 +189,7 @@ func (e *estimator) update(w *window, now time.Time, length time.Duration) (sett
 		}
 		return minWindow
 	}
-	if w.samples < minSamples/2 { // nearly all fail, as ever
+	if w.samples < minSamples/2 { // nearly all requests fail, as in the baseline
 		e.raise(length)
 		return 0
 	}
@@ -210,7 +210,7 @@ func (e *estimator) update(w *window, now time.Time, length time.Duration) (sett
 		e.followBase(w.mean(), length, steady, true)
 	case raiseFilled:
 		if w.mean()+w.meanError() > e.baseLatency+tolerance {
-			length = min(length, minWindow) // it may already be enough
+			length = min(length, minWindow) // a small step, because the limit may already be high enough
 		}
 		e.raise(length)
 		e.followBase(w.mean(), length, steady, false)
@@ -225,7 +225,7 @@ func (e *estimator) update(w *window, now time.Time, length time.Duration) (sett
 	return settle
 }
 
-// read finds what a window says about the limit, while no probe is under way.
+// read classifies a window while no probe is running.
 func (e *estimator) read(w *window, now time.Time, steady bool) reading {
 	isBound := w.shed > 0 || w.peak >= e.limit
 	isLate := w.mean()-w.meanError() > e.baseLatency+tolerance
@@ -244,7 +244,7 @@ func (e *estimator) read(w *window, now time.Time, steady bool) reading {
 	return free
 }
 
-// cut lowers the limit by how late responses are, at most to half of what was in flight.
+// cut lowers the limit in proportion to the excess latency, at most to half of the number in flight.
 func (e *estimator) cut(w *window) {
 	from := min(e.limit, w.peak/shares[Normal])
 	if e.mode == following {
@@ -278,7 +278,7 @@ func weight(length, constant time.Duration) float64 {
 	return 1 - math.Exp(-float64(length)/float64(constant))
 }
 
-// startProbe tries half the limit, or twice, if half is less than the minimum.
+// startProbe halves the limit, or doubles it if half is less than the minimum.
 func (e *estimator) startProbe(w *window, now time.Time) {
 	flight := w.inFlightSum / w.samples
 	e.probe = probe{limit: e.limit, inFlight: flight, latency: w.mean()}
@@ -290,16 +290,15 @@ func (e *estimator) startProbe(w *window, now time.Time) {
 	e.limit = half
 }
 
-// finishProbe ends a probe, or goes on to half of its limit: until fewer in flight do not make responses faster. It returns
-// the mode after it.
+// finishProbe ends a probe, or halves the limit again while that lowers the latency. It returns the next mode.
 func (e *estimator) finishProbe(w *window, now time.Time) mode {
 	p, mean := e.probe, w.mean()
 	fewer := math.Log(p.inFlight / (w.inFlightSum / w.samples))
 	faster := p.latency - mean
 	switch slope := faster / fewer; {
-	case math.Abs(fewer) < sameLatencyDelta || slope < -0.5: // as many as before, or something else has changed
-	case slope < 1./3: // no queue
-		if mean > e.baseLatency+sameLatencyDelta { // so there was no reason to lower the limit
+	case math.Abs(fewer) < sameLatencyDelta || slope < -0.5: // inconclusive: as many in flight as before, or another change
+	case slope < 1./3: // requests were not queueing
+		if mean > e.baseLatency+sameLatencyDelta { // the limit was lowered without need
 			p.limit = max(p.limit, e.limitBeforeCuts)
 		}
 		e.setBase(mean)
@@ -313,7 +312,7 @@ func (e *estimator) finishProbe(w *window, now time.Time) mode {
 	return following
 }
 
-// setBase sets the base latency that a probe has found. The longer nothing new is found, the rarer probes become.
+// setBase sets the base latency that a probe has found. The pause between probes doubles while they confirm it.
 func (e *estimator) setBase(base float64) {
 	if e.probePause = min(maxProbePause, 2*e.probePause); math.Abs(base-e.baseLatency) > sameLatencyDelta {
 		e.probePause = minProbePause
@@ -321,8 +320,8 @@ func (e *estimator) setBase(base float64) {
 	e.baseLatency, e.probedBase = base, base
 }
 
-// cutForFailures lowers the limit if more fail than without load, and reports whether it did. At the lowest limit it gives
-// up: what fails there is none of the load's doing.
+// cutForFailures lowers the limit if the share of failures exceeds the baseline, and reports whether it does. At the minimum
+// limit it accepts the share as the new baseline after two windows, because load does not cause these failures.
 func (e *estimator) cutForFailures(w *window, length time.Duration) bool {
 	share := w.failed / w.ended
 	doubt := 2 * math.Sqrt(share*(1-share)/w.ended)

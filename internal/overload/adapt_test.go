@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// windowOf has fifty samples that took so long with so many in flight. Of a window that is not steady half as many requests
-// began as ended.
+// windowOf returns a window with 50 samples of the given latency and number in flight. In an unsteady window half as many
+// requests started as ended.
 func windowOf(took time.Duration, flight float64, steady bool) *window {
 	w := &window{}
 	for range 50 {
@@ -20,7 +20,7 @@ func windowOf(took time.Duration, flight float64, steady bool) *window {
 	return w
 }
 
-// estimatorIn is in a mode with a limit of 100 and a base latency of 10 ms, which a probe has confirmed.
+// estimatorIn returns an estimator in a mode with a limit of 100 and a base latency of 10 ms, which a probe has confirmed.
 func estimatorIn(m mode, now time.Time) *estimator {
 	base := math.Log(float64(10 * time.Millisecond))
 	return &estimator{
@@ -29,7 +29,7 @@ func estimatorIn(m mode, now time.Time) *estimator {
 	}
 }
 
-// Each mode and each reading of a window have one step: a change of the limit, and the next mode.
+// Each mode and reading have one step: a change of the limit, and the next mode.
 func TestModes(t *testing.T) {
 	now := time.Now()
 	windows := map[reading]func(e *estimator) *window{
@@ -46,8 +46,8 @@ func TestModes(t *testing.T) {
 		},
 	}
 	const (
-		raised  = 110.25   // by its square root, over one short window
-		lowered = 200. / 3 // to the share of 20 ms, which responses may take, in 30 ms
+		raised  = 110.25   // by its square root, over one window of minimum length
+		lowered = 200. / 3 // by the factor 20 ms/30 ms: tolerated over measured latency
 		halved  = 50.      // by a probe
 	)
 	for _, c := range []struct {
@@ -55,7 +55,7 @@ func TestModes(t *testing.T) {
 		reading reading
 		next    mode
 		limit   float64
-		follows bool    // the base latency follows to longer times
+		follows bool    // the base latency follows up
 		before  float64 // limitBeforeCuts
 	}{
 		{following, free, following, raised, true, 300},
@@ -79,7 +79,7 @@ func TestModes(t *testing.T) {
 			w := windows[c.reading](e)
 			base := e.baseLatency
 			if got := e.read(w, now, true); got != c.reading {
-				t.Fatalf("the window reads %v", got)
+				t.Fatalf("reading %v", got)
 			}
 			settle := e.update(w, now, minWindow)
 			if e.mode != c.next || math.Abs(e.limit-c.limit) > 1e-6 {
@@ -89,13 +89,13 @@ func TestModes(t *testing.T) {
 				t.Errorf("base latency %v after %v, limit before cuts %v", e.baseLatency, base, e.limitBeforeCuts)
 			}
 			if (settle > 0) != (c.limit < raised) {
-				t.Errorf("samples count after %v", settle)
+				t.Errorf("settling time %v", settle)
 			}
 		})
 	}
 }
 
-// A probe waits for a steady window, and goes on with half the limit while that makes responses faster.
+// A probe waits for a steady window, and halves the limit again while that lowers the latency.
 func TestProbeModes(t *testing.T) {
 	now := time.Now()
 	failing := windowOf(10*time.Millisecond, 100, true)

@@ -15,7 +15,7 @@ const (
 	Low Priority = iota
 	Normal
 	High
-	Critical // only shed at the limiter's maximum
+	Critical // shed only at the limiter's maximum
 	priorities
 )
 
@@ -24,25 +24,25 @@ var priorityNames = [...]string{"low", "normal", "high", "critical"}
 // String returns the priority's name in rule files and metrics.
 func (p Priority) String() string { return priorityNames[min(p, Critical)] }
 
-// shares are the parts of the limit that may be in flight for a request of each priority to be admitted. Over the last tenth of
-// the limit before that, chance decides: so those of one priority who come often and those who come rarely lose alike.
+// shares are the fractions of the limit below which requests of each priority are admitted. Within the last randomShare of the
+// limit below that, requests are admitted at random, so that frequent and rare clients of a priority are shed alike.
 var shares = [priorities]float64{Low: 0.5, Normal: 0.75, High: 1}
 
 const randomShare = 0.1
 
-// Config bounds the limit. No request is admitted while Max are in flight, and the limit never falls below Min.
+// Config bounds the limit. No request is admitted while Max requests are in flight, and the limit never falls below Min.
 type Config struct {
 	Min, Max int
-	Shadow   bool // no request is shed; those that would have been are counted
+	Shadow   bool // count the requests to shed, but admit them
 }
 
 // AdaptiveLimiter bounds the requests in flight by a limit that adapts. It is safe for concurrent use.
 type AdaptiveLimiter struct {
 	inFlight     atomic.Int64
 	bounds       atomic.Pointer[Config]
-	limit        atomic.Uint64 // bits of a float64: the estimator's
+	limit        atomic.Uint64 // bits of a float64: copy of estimator.limit
 	shed         [priorities]atomic.Int64
-	shedInWindow atomic.Int64 // shed in the present window
+	shedInWindow atomic.Int64 // shed in the current window
 	chance       func() float64
 
 	mu        sync.Mutex // guards the fields below
@@ -57,7 +57,7 @@ func NewAdaptiveLimiter(cfg Config) *AdaptiveLimiter {
 	return l
 }
 
-// Configure changes the bounds and keeps the estimates. A limit at its maximum goes to the new one.
+// Configure changes the bounds and keeps the estimates. A limit at its maximum moves to the new maximum.
 func (l *AdaptiveLimiter) Configure(cfg Config) {
 	cfg.Min = max(1, cfg.Min)
 	cfg.Max = max(cfg.Min, cfg.Max)
@@ -75,17 +75,17 @@ func (l *AdaptiveLimiter) Configure(cfg Config) {
 
 func (l *AdaptiveLimiter) setLimit(limit float64) { l.limit.Store(math.Float64bits(limit)) }
 
-// Limit is how many may be in flight now.
+// Limit returns the current limit on requests in flight.
 func (l *AdaptiveLimiter) Limit() int { return int(math.Float64frombits(l.limit.Load())) }
 
-// InFlight is how many are.
+// InFlight returns the number of requests in flight.
 func (l *AdaptiveLimiter) InFlight() int { return int(l.inFlight.Load()) }
 
-// Shed is how many requests of a priority were shed, or would have been in shadow mode.
+// Shed returns the number of requests of a priority that were shed, or would have been in shadow mode.
 func (l *AdaptiveLimiter) Shed(p Priority) int64 { return l.shed[min(p, Critical)].Load() }
 
-// Acquire reports whether a request may go on, and if so fills the ticket, whose Done ends it. The ticket must be new
-// or done.
+// Acquire reports whether a request is admitted. If so, it initializes the ticket, and the caller must call its Done. The
+// ticket must be new or done.
 func (l *AdaptiveLimiter) Acquire(p Priority, t *Ticket) bool {
 	cfg := l.bounds.Load()
 	counted := false
@@ -95,7 +95,7 @@ func (l *AdaptiveLimiter) Acquire(p Priority, t *Ticket) bool {
 			if l.recordShed(p); !cfg.Shadow {
 				return false
 			}
-			counted = true // in shadow mode it is counted once and goes on
+			counted = true // in shadow mode it is counted once and admitted
 		}
 		if l.inFlight.CompareAndSwap(n, n+1) {
 			break
@@ -123,7 +123,7 @@ func (l *AdaptiveLimiter) admits(p Priority, n float64, cfg *Config) bool {
 func (l *AdaptiveLimiter) recordShed(p Priority) {
 	l.shed[min(p, Critical)].Add(1)
 	l.shedInWindow.Add(1)
-	// When no request has ended for long, the estimates are old, and nothing else would notice.
+	// If no request ends for long, the estimates become stale, and only this check ends the window.
 	if l.mu.TryLock() {
 		if now := time.Now(); now.Sub(l.window.start) > maxWindow {
 			l.endWindow(now)
@@ -132,31 +132,31 @@ func (l *AdaptiveLimiter) recordShed(p Priority) {
 	}
 }
 
-// Outcome is how a request ended, as far as it tells of overload.
+// Outcome is the outcome of a request with regard to overload.
 type Outcome uint8
 
 const (
-	Responded    Outcome = iota // the upstream did, with whatever status
-	Failed                      // it did not, or with 502, 503, 504
-	ClientClosed                // before the response
-	NotForwarded                // the upstream never saw it, so it is no sample
+	Responded    Outcome = iota // the upstream responded with a status other than those of Failed
+	Failed                      // no response, or 502, 503 or 504
+	ClientClosed                // the client disconnected before the response
+	NotForwarded                // it did not reach the upstream, so it is no sample
 )
 
 // Ticket is a request in flight. The zero Ticket is ready for Acquire, and so is one after Done.
 type Ticket struct {
 	limiter  atomic.Pointer[AdaptiveLimiter] // nil: not acquired, or done
 	acquired time.Time
-	started  time.Time // waiting for the upstream
+	started  time.Time // start of the latency measurement
 	took     time.Duration
 
 	mu           sync.Mutex    // guards the fields below
 	waits        int           // calls of Wait without Resume
-	waitingSince time.Time     // the first of them
-	waited       time.Duration // in all
-	waitedBefore time.Duration // of that, before StartTimer
+	waitingSince time.Time     // time of the first of them
+	waited       time.Duration // total waiting time
+	waitedBefore time.Duration // part of it before StartTimer
 }
 
-// StartTimer measures the latency from now on: the time before was not the upstream's.
+// StartTimer restarts the latency measurement, because the time before was not spent in the upstream.
 func (t *Ticket) StartTimer() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,7 +164,7 @@ func (t *Ticket) StartTimer() {
 	t.waitedBefore = t.waitedUntil(t.started)
 }
 
-// ResponseStarted ends the measuring: the rest is as long as the response is.
+// ResponseStarted ends the latency measurement, because the remaining time depends on the size of the response.
 func (t *Ticket) ResponseStarted() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,7 +177,7 @@ func (t *Ticket) measure(now time.Time) {
 	}
 }
 
-// waitedUntil returns for how long Wait was in effect.
+// waitedUntil returns the total time between Wait and Resume.
 func (t *Ticket) waitedUntil(now time.Time) time.Duration {
 	if t.waits > 0 {
 		return t.waited + now.Sub(t.waitingSince)
@@ -185,8 +185,8 @@ func (t *Ticket) waitedUntil(now time.Time) time.Duration {
 	return t.waited
 }
 
-// Wait begins a time in which the request waits for its client and not for the upstream: it is not in flight, and the time
-// is not measured. Each call is ended by one of Resume; calls may overlap, and come after Done.
+// Wait starts a time in which the request waits for its client and not for the upstream: it is not in flight, and the time
+// is not measured. Each call needs a call of Resume. Calls may overlap and may come after Done.
 func (t *Ticket) Wait() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -199,7 +199,7 @@ func (t *Ticket) Wait() {
 	}
 }
 
-// Resume ends a Wait. The request is in flight again, also if that makes more than the limit: the upstream has begun it.
+// Resume ends a Wait. The request is in flight again even above the limit, because the upstream already processes it.
 func (t *Ticket) Resume() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -230,7 +230,7 @@ func (t *Ticket) Done(o Outcome) {
 	defer l.mu.Unlock()
 	w := &l.window
 	length := now.Sub(w.start)
-	if length < 0 { // it belongs to another limit
+	if length < 0 { // it ended in the settling time after a change of the limit
 		return
 	}
 	w.durationSum += float64(now.Sub(t.acquired) - t.waitedUntil(now))
@@ -240,7 +240,7 @@ func (t *Ticket) Done(o Outcome) {
 	}
 }
 
-// endWindow updates the estimator from the window, and begins the next. The lock is held.
+// endWindow updates the estimator from the window and starts the next one. l.mu must be held.
 func (l *AdaptiveLimiter) endWindow(now time.Time) {
 	w, e := &l.window, &l.estimator
 	w.shed = l.shedInWindow.Swap(0)

@@ -17,7 +17,7 @@ func TestLoads(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		servers int
-		offered float64 // of capacity
+		offered float64 // as a multiple of the capacity
 	}{
 		{"half", 20, 0.5},
 		{"full", 20, 1},
@@ -36,24 +36,24 @@ func TestLoads(t *testing.T) {
 				s = w.run(tr)
 				goodput := w.report("then", s)
 				if s.most > bounds.Max {
-					t.Errorf("%d were in flight, %d may be", s.most, bounds.Max)
+					t.Errorf("%d in flight, maximum %d", s.most, bounds.Max)
 				}
 				if least := 0.9 * min(1, c.offered) * capacity(c.servers); goodput < least {
-					t.Errorf("%.0f were served a second, want at least %.0f", goodput, least)
+					t.Errorf("%.0f/s served, want at least %.0f/s", goodput, least)
 				}
 				if c.offered <= 0.5 && s.all(s.shed) > 0 {
-					t.Errorf("%v were turned away without overload", s.shed)
+					t.Errorf("%v shed without overload", s.shed)
 				}
 				if limit := 5 * service; s.quantile(0.5) > limit && c.servers > 10 {
-					t.Errorf("half took longer than %v", s.quantile(0.5))
+					t.Errorf("median latency %v", s.quantile(0.5))
 				}
 			})
 		})
 	}
 }
 
-// An overload that comes and goes: the first stretch is served whole, the second as far as it can be, and a few seconds
-// after it no request is shed any more.
+// A temporary overload: before it all requests are served, during it as many as the capacity allows, and a few seconds after
+// it no request is shed.
 func TestSteps(t *testing.T) {
 	const servers = 20
 	for _, times := range []float64{2, 10} {
@@ -62,30 +62,30 @@ func TestSteps(t *testing.T) {
 				calm := traffic{rate: 0.5 * capacity(servers), lasts: 5 * time.Second}
 				rush := traffic{rate: times * capacity(servers), lasts: 5 * time.Second}
 				if s := w.run(calm); s.all(s.shed) > 0 {
-					t.Errorf("%v were turned away before there was any overload", s.shed)
+					t.Errorf("%v shed before the overload", s.shed)
 				}
 				w.report("onset", w.run(traffic{rate: rush.rate, lasts: 2 * time.Second}))
 				s := w.run(rush)
 				goodput := w.report("rush", s)
 				if goodput < 0.9*capacity(servers) || s.quantile(0.5) > 3*service || s.quantile(0.99) > 10*service {
-					t.Errorf("%.0f were served a second, half within %v, of a hundred 99 within %v", goodput, s.quantile(0.5), s.quantile(0.99))
+					t.Errorf("%.0f/s served, median latency %v, 99th percentile %v", goodput, s.quantile(0.5), s.quantile(0.99))
 				}
 				calm.lasts = 2 * time.Second
 				w.report("after", w.run(calm))
 				calm.lasts = 5 * time.Second
 				if s := w.run(calm); s.all(s.shed) > 0 {
-					t.Errorf("%v were turned away 2 s after the overload", s.shed)
+					t.Errorf("%v shed 2 s after the overload", s.shed)
 				}
 				w.report("calm", w.run(calm))
-				if w.gate.Limit() != bounds.Max {
-					t.Errorf("the limit is %d, it should be back at %d", w.gate.Limit(), bounds.Max)
+				if w.limiter.Limit() != bounds.Max {
+					t.Errorf("limit %d, want %d", w.limiter.Limit(), bounds.Max)
 				}
 			})
 		})
 	}
 }
 
-// An upstream that becomes slower for good is not an overload as long as it has servers left.
+// A permanently higher latency is not an overload as long as the upstream has idle servers.
 func TestSlowerIsNotOverload(t *testing.T) {
 	const servers = 100
 	simulate(t, bounds, servers, service, func(w *world) {
@@ -98,12 +98,12 @@ func TestSlowerIsNotOverload(t *testing.T) {
 		s := w.run(tr)
 		w.report("then", s)
 		if s.all(s.shed) > s.all(s.offered)/200 {
-			t.Errorf("%v of %v are turned away because answers take longer than they did", s.shed, s.offered)
+			t.Errorf("%v of %v shed because the latency has risen", s.shed, s.offered)
 		}
 	})
 }
 
-// One that becomes slower and has not enough servers left is.
+// A higher latency is an overload if the upstream has too few servers.
 func TestSlowerAndOverloaded(t *testing.T) {
 	const servers = 20
 	simulate(t, bounds, servers, service, func(w *world) {
@@ -114,12 +114,12 @@ func TestSlowerAndOverloaded(t *testing.T) {
 		tr.lasts = 10 * time.Second
 		s := w.run(tr)
 		if goodput := w.report("then", s); goodput < 0.9*capacity(servers)/5 || s.quantile(0.5) > 3*5*service {
-			t.Errorf("%.0f were served a second, half within %v", goodput, s.quantile(0.5))
+			t.Errorf("%.0f/s served, median latency %v", goodput, s.quantile(0.5))
 		}
 	})
 }
 
-// Times that differ by orders of magnitude, and few requests, are no overload.
+// Latencies that vary by orders of magnitude, and few requests, are no overload.
 func TestNaturalTails(t *testing.T) {
 	for name, draw := range map[string]func(r *rand.Rand) time.Duration{
 		"lognormal": func(r *rand.Rand) time.Duration { return time.Duration(float64(service) * math.Exp(2*r.NormFloat64())) },
@@ -142,7 +142,7 @@ func TestNaturalTails(t *testing.T) {
 					s := w.run(tr)
 					w.report("tails", s)
 					if s.all(s.shed) > 0 {
-						t.Errorf("%v of %v were turned away", s.shed, s.offered)
+						t.Errorf("%v of %v shed", s.shed, s.offered)
 					}
 				})
 			})
@@ -150,7 +150,7 @@ func TestNaturalTails(t *testing.T) {
 	}
 }
 
-// An upstream that says itself that it has no room is heard.
+// Failures of an overloaded upstream lower the limit.
 func TestFailuresByLoad(t *testing.T) {
 	const servers = 20
 	simulate(t, bounds, servers, service, func(w *world) {
@@ -162,12 +162,12 @@ func TestFailuresByLoad(t *testing.T) {
 		goodput := w.report("failing", s)
 		failed := s.all(s.offered) - s.all(s.served) - s.all(s.shed)
 		if goodput < 0.9*capacity(servers) || failed > s.all(s.served)/5 {
-			t.Errorf("%.0f were served a second, and %d failed", goodput, failed)
+			t.Errorf("%.0f/s served, %d failed", goodput, failed)
 		}
 	})
 }
 
-// Failures that have nothing to do with load do not close the limiter for long, and an outage is forgotten when it is over.
+// Failures unrelated to load do not lower the limit for long, and neither does an outage after its end.
 func TestFailuresWithoutLoad(t *testing.T) {
 	const servers = 100
 	t.Run("some", func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestFailuresWithoutLoad(t *testing.T) {
 			w.report("some", w.run(tr))
 			s := w.run(tr)
 			if w.report("then", s); s.all(s.shed) > 0 {
-				t.Errorf("%v of %v are turned away because a fifth fails, as ever", s.shed, s.offered)
+				t.Errorf("%v of %v shed because of a constant failure rate of 20 %%", s.shed, s.offered)
 			}
 		})
 	})
@@ -193,7 +193,7 @@ func TestFailuresWithoutLoad(t *testing.T) {
 			w.report("after", w.run(tr))
 			s := w.run(tr)
 			if w.report("then", s); s.all(s.shed) > 0 {
-				t.Errorf("%v of %v are turned away after an outage", s.shed, s.offered)
+				t.Errorf("%v of %v shed after an outage", s.shed, s.offered)
 			}
 		})
 	})
@@ -204,8 +204,8 @@ func TestPriorities(t *testing.T) {
 	const servers = 20
 	for _, c := range []struct {
 		name  string
-		parts [4]float64 // of capacity: low, normal, high, critical
-		want  [4]float64 // at least this part is served
+		parts [4]float64 // load as fractions of the capacity: low, normal, high, critical
+		want  [4]float64 // minimum fraction served
 	}{
 		{"critical fits", [4]float64{6, 2, 1.5, 0.5}, [4]float64{Critical: 0.99}},
 		{"high fits", [4]float64{8, 1.3, 0.4, 0.3}, [4]float64{High: 0.95, Critical: 0.99}},
@@ -227,13 +227,13 @@ func TestPriorities(t *testing.T) {
 				s := w.run(tr)
 				goodput := w.report(c.name, s)
 				if goodput < 0.9*capacity(servers) {
-					t.Errorf("%.0f were served a second", goodput)
+					t.Errorf("%.0f/s served", goodput)
 				}
 				last := -1.0
 				for p := Low; p <= Critical; p++ {
 					share := float64(s.served[p]) / float64(s.offered[p])
 					if share < c.want[p] || share < last-0.01 {
-						t.Errorf("of %v %.3f were served, want %.2f and no less than of lower ones", p, share, c.want[p])
+						t.Errorf("%v: %.3f served, want %.2f and no less than of lower priorities", p, share, c.want[p])
 					}
 					last = share
 				}
@@ -242,22 +242,22 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
-// Who waits for long after an overload finds it forgotten.
+// The limit returns to its maximum after an idle time.
 func TestIdle(t *testing.T) {
 	const servers = 4
 	simulate(t, bounds, servers, service, func(w *world) {
 		w.run(traffic{rate: 0.5 * capacity(servers), lasts: 3 * time.Second})
 		w.run(traffic{rate: 10 * capacity(servers), lasts: 10 * time.Second})
-		if w.gate.Limit() > 100 {
-			t.Errorf("the limit is %d while four can be served", w.gate.Limit())
+		if w.limiter.Limit() > 100 {
+			t.Errorf("limit %d with four servers", w.limiter.Limit())
 		}
 		<-time.After(time.Minute)
 		tickets := make([]Ticket, 300)
 		for i := range tickets {
-			w.gate.Acquire(Normal, &tickets[i])
+			w.limiter.Acquire(Normal, &tickets[i])
 		}
-		if n := w.gate.InFlight(); n != 300-int(w.gate.Shed(Normal)) && n < 290 {
-			t.Errorf("%d of 300 may enter after a minute", n)
+		if n := w.limiter.InFlight(); n != 300-int(w.limiter.Shed(Normal)) && n < 290 {
+			t.Errorf("%d of 300 admitted after a minute", n)
 		}
 		for i := range tickets {
 			tickets[i].Done(NotForwarded)
@@ -265,7 +265,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// Whatever callers do, no more than the maximum are in flight, and who leaves twice leaves once.
+// Never more than the maximum are in flight, and a second Done has no effect.
 func TestNeverAboveMax(t *testing.T) {
 	t.Parallel()
 	l := NewAdaptiveLimiter(Config{Min: 2, Max: 7})
@@ -290,24 +290,24 @@ func TestNeverAboveMax(t *testing.T) {
 	}
 	wait.Wait()
 	if n := most.Load(); n > 7 || n < 2 {
-		t.Errorf("up to %d were in flight, 7 may be", n)
+		t.Errorf("up to %d in flight, maximum 7", n)
 	}
 	if l.InFlight() != 0 {
-		t.Errorf("%d are in flight after all have left", l.InFlight())
+		t.Errorf("%d in flight at the end", l.InFlight())
 	}
 }
 
-// In shadow no request is shed, and those that would have been are counted.
+// In shadow mode no request is shed, and requests that would be shed are counted.
 func TestShadow(t *testing.T) {
 	l := NewAdaptiveLimiter(Config{Min: 1, Max: 2, Shadow: true})
 	tickets := make([]Ticket, 5)
 	for i := range tickets {
 		if !l.Acquire(High, &tickets[i]) {
-			t.Fatal("turned away in shadow")
+			t.Fatal("shed in shadow mode")
 		}
 	}
 	if l.Shed(High) != 3 || l.InFlight() != 5 {
-		t.Errorf("%d would have been turned away, %d are in flight", l.Shed(High), l.InFlight())
+		t.Errorf("%d would have been shed, %d in flight", l.Shed(High), l.InFlight())
 	}
 }
 
@@ -316,20 +316,20 @@ func TestConfigureKeepsWhatWasLearnt(t *testing.T) {
 	simulate(t, bounds, servers, service, func(w *world) {
 		w.run(traffic{rate: 0.5 * capacity(servers), lasts: 3 * time.Second})
 		w.run(traffic{rate: 10 * capacity(servers), lasts: 10 * time.Second})
-		learnt := w.gate.Limit()
-		w.gate.Configure(Config{Min: 5, Max: 1000})
-		if w.gate.Limit() != learnt {
-			t.Errorf("the limit was %d and is %d", learnt, w.gate.Limit())
+		learnt := w.limiter.Limit()
+		w.limiter.Configure(Config{Min: 5, Max: 1000})
+		if w.limiter.Limit() != learnt {
+			t.Errorf("the limit was %d and is %d", learnt, w.limiter.Limit())
 		}
-		w.gate.Configure(Config{Min: 2, Max: 5})
-		if w.gate.Limit() > 5 {
-			t.Errorf("the limit is %d above its maximum of 5", w.gate.Limit())
+		w.limiter.Configure(Config{Min: 2, Max: 5})
+		if w.limiter.Limit() > 5 {
+			t.Errorf("the limit is %d above its maximum of 5", w.limiter.Limit())
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		l := NewAdaptiveLimiter(bounds)
 		if l.Configure(Config{Min: 10, Max: 800}); l.Limit() != 800 {
-			t.Errorf("a gate at its maximum is at %d after the maximum was raised to 800", l.Limit())
+			t.Errorf("a limit at its maximum is %d after the maximum was raised to 800", l.Limit())
 		}
 	})
 }
@@ -360,8 +360,8 @@ func BenchmarkAdaptiveLimiter(b *testing.B) {
 	})
 }
 
-// Requests that wait for their clients are not in flight, however many they are and in whatever order it begins and ends;
-// the time is not the upstream's.
+// Requests that wait for their clients are not in flight, whatever their number and the order of Wait, Resume and Done, and
+// the waiting time is not part of the latency.
 func TestWaitingForClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewAdaptiveLimiter(Config{Min: 1, Max: 10})
@@ -371,19 +371,19 @@ func TestWaitingForClients(t *testing.T) {
 				t.Fatalf("request %d is shed with %d in flight", i, l.InFlight())
 			}
 			slow[i].Wait()
-			slow[i].Wait() // sending and reading
+			slow[i].Wait() // a client may send and read at the same time
 			slow[i].Resume()
 		}
 		if n := l.InFlight(); n != 0 {
 			t.Errorf("%d are in flight", n)
 		}
-		for i := range slow { // some resume, some leave while they wait, some afterwards wait again
+		for i := range slow { // some resume, some are done while they wait, some wait again afterwards
 			if i%2 == 0 {
 				slow[i].Resume()
 			}
 		}
 		if n := l.InFlight(); n != 50 {
-			t.Errorf("%d are in flight, 50 have resumed", n)
+			t.Errorf("%d in flight, 50 have resumed", n)
 		}
 		for i := range slow {
 			slow[i].Done(Responded)
@@ -395,12 +395,12 @@ func TestWaitingForClients(t *testing.T) {
 			slow[i].Done(Responded)
 		}
 		if n := l.InFlight(); n != 0 {
-			t.Errorf("%d are in flight at the end", n)
+			t.Errorf("%d in flight at the end", n)
 		}
 	})
 }
 
-// An upstream with slow clients before it looks to the limiter as it does without them.
+// Slow clients do not affect the limit.
 func TestSlowClientsAreNoOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewAdaptiveLimiter(Config{Min: 10, Max: 100})

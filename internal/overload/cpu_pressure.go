@@ -10,30 +10,30 @@ import (
 )
 
 const (
-	sampleInterval  = 250 * time.Millisecond // between two samples
-	maxSchedDelay   = 10 * time.Millisecond  // a tenth of all goroutines may wait longer than this for a processor
-	minWakeups      = 100                    // goroutines that were woken; fewer are no sample
-	maxPressureStep = 0.05                   // how much the pressure rises in one sample, if goroutines wait twice as long
-	pressureDecay   = 0.025
+	sampleInterval  = 250 * time.Millisecond // time between samples
+	maxSchedDelay   = 10 * time.Millisecond  // tolerated 90th percentile of the time that goroutines wait for a processor
+	minWakeups      = 100                    // minimum number of goroutine wakeups of a sample
+	maxPressureStep = 0.05                   // rise per sample is maxPressureStep × min(2, log2(delay/maxSchedDelay) + 0.5)
+	pressureDecay   = 0.025                  // fall per sample
 )
 
-// CPUPressure measures how overloaded this process is, and sheds requests by it. It is safe for concurrent use.
-// The zero CPUPressure sheds nothing before Run is called.
+// CPUPressure measures the CPU pressure of this process and decides which requests to shed. It is safe for concurrent use.
+// The zero CPUPressure sheds no requests until Run is called.
 type CPUPressure struct {
-	// Wait returns how long all but a tenth of the goroutines have waited for a processor since the last call, and how
-	// many there were. The default asks the runtime.
+	// Wait returns the 90th percentile of the time that goroutines have waited for a processor since the last call, and the
+	// number of wakeups. The default reads it from runtime/metrics.
 	Wait func() (time.Duration, uint64)
 
 	pressure atomic.Uint64 // bits of a float64, 0 to 1
 }
 
-// Run samples the process until the context ends.
+// Run samples the process until ctx is done.
 func (p *CPUPressure) Run(ctx context.Context) {
 	wait := p.Wait
 	if wait == nil {
 		wait = new(schedDelay).wait
 	}
-	wait() // what came before counts for nothing
+	wait() // discard the time before Run
 	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
 	defer p.pressure.Store(0)
@@ -47,8 +47,8 @@ func (p *CPUPressure) Run(ctx context.Context) {
 	}
 }
 
-// sample updates the pressure. It rises by how much too long goroutines wait, and falls slower, so that
-// it finds the part that must be shed instead of swinging about it.
+// sample updates the pressure. It rises with the logarithm of the excess delay and falls more slowly, so that it converges to
+// the share that must be shed instead of oscillating.
 func (p *CPUPressure) sample(wait time.Duration, woken uint64) {
 	pressure := p.Pressure()
 	if over := float64(wait) / float64(maxSchedDelay); woken >= minWakeups && over > 1 {
@@ -59,21 +59,21 @@ func (p *CPUPressure) sample(wait time.Duration, woken uint64) {
 	p.pressure.Store(math.Float64bits(min(1, max(0, pressure))))
 }
 
-// Pressure is 0 if all is well and 1 if only what is critical is to be served.
+// Pressure returns the CPU pressure: 0 is none, at 1 only requests of priority Critical are admitted.
 func (p *CPUPressure) Pressure() float64 { return math.Float64frombits(p.pressure.Load()) }
 
-// Admits reports whether a request may go on. Up to a third of the pressure more and more of the low priority may not, up
-// to two thirds of the normal one, and then of the high one.
+// Admits reports whether a request of the priority is admitted. The share of shed requests rises from 0 to 1 for Low at
+// pressures of 0 to 1/3, for Normal at 1/3 to 2/3, and for High at 2/3 to 1. Critical requests are always admitted.
 func (p *CPUPressure) Admits(priority Priority) bool {
 	pressure := p.Pressure()
 	if pressure == 0 || priority >= Critical {
 		return true
 	}
-	refused := pressure*float64(Critical) - float64(priority)
-	return refused <= 0 || refused < 1 && rand.Float64() >= refused
+	shed := pressure*float64(Critical) - float64(priority)
+	return shed <= 0 || shed < 1 && rand.Float64() >= shed
 }
 
-// schedDelay reads how long goroutines have waited for a processor.
+// schedDelay reads the time that goroutines wait for a processor from runtime/metrics.
 type schedDelay struct {
 	sample [1]metrics.Sample
 	before []uint64
@@ -82,7 +82,7 @@ type schedDelay struct {
 func (s *schedDelay) wait() (time.Duration, uint64) {
 	s.sample[0].Name = "/sched/latencies:seconds"
 	metrics.Read(s.sample[:])
-	if s.sample[0].Value.Kind() != metrics.KindFloat64Histogram { // a runtime that does not tell
+	if s.sample[0].Value.Kind() != metrics.KindFloat64Histogram { // not supported by this runtime
 		return 0, 0
 	}
 	h := s.sample[0].Value.Float64Histogram()

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// A process that has too much to do turns away low priorities first, as much as it takes and no more, nothing that is
-// critical, and after a while no request.
+// An overloaded process sheds low priorities first, no more than necessary, no critical requests, and some time after the
+// overload none.
 func TestCPUPressure(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		load [priorities]float64 // of what the process can do
+		load [priorities]float64 // as fractions of the capacity of the process
 	}{
 		{"low is enough", [priorities]float64{0.8, 0.5, 0.2, 0.1}},
 		{"normal too", [priorities]float64{0.5, 1.2, 0.3, 0.2}},
@@ -25,7 +25,7 @@ func TestCPUPressure(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &CPUPressure{}
-				busy := func() (sum float64, served [priorities]float64) { // the part of each
+				busy := func() (sum float64, served [priorities]float64) { // fractions of each priority
 
 					for i, limit := range c.load {
 						in := 0
@@ -52,7 +52,7 @@ func TestCPUPressure(t *testing.T) {
 				<-time.After(15 * time.Second)
 				b, served := busy()
 				if b > 1.35 || b < 0.65 {
-					t.Errorf("it is %.2f busy at a pressure of %.2f, which serves %v", b, p.Pressure(), served)
+					t.Errorf("utilization %.2f at pressure %.2f, served %v", b, p.Pressure(), served)
 				}
 				for i := Low; i < Critical; i++ {
 					if served[i] > served[i+1] {
@@ -60,12 +60,12 @@ func TestCPUPressure(t *testing.T) {
 					}
 				}
 				if served[Critical] < 1 {
-					t.Error("what is critical is turned away")
+					t.Error("critical requests are shed")
 				}
 				idle.Store(true)
 				<-time.After(12 * time.Second)
 				if p.Pressure() != 0 {
-					t.Errorf("there is a pressure of %v after the overload", p.Pressure())
+					t.Errorf("pressure %v after the overload", p.Pressure())
 				}
 				stop()
 				wait.Wait()
@@ -74,7 +74,7 @@ func TestCPUPressure(t *testing.T) {
 	}
 }
 
-// Few goroutines that wait are no overload.
+// Few waiting goroutines are no overload.
 func TestCPUPressureNeedsWakeups(t *testing.T) {
 	p := &CPUPressure{}
 	for range 100 {
@@ -85,7 +85,7 @@ func TestCPUPressureNeedsWakeups(t *testing.T) {
 	}
 }
 
-// The runtime tells how long goroutines wait, in this version of Go too.
+// runtime/metrics has the scheduling latency in this version of Go.
 func TestSchedDelay(t *testing.T) {
 	s := new(schedDelay)
 	s.wait()
@@ -103,6 +103,6 @@ func TestSchedDelay(t *testing.T) {
 		t.Errorf("%d goroutines waited up to %v", woken, took)
 	}
 	if _, again := s.wait(); again >= woken && woken > 500 {
-		t.Errorf("%d, and then %d: what was told is told again", woken, again)
+		t.Errorf("%d, and then %d: wakeups are counted twice", woken, again)
 	}
 }

@@ -1,4 +1,4 @@
 package overload
 
-// SetChance replaces the limiter's random source, so that a simulation is the same each time.
+// SetChance replaces the limiter's random source to make simulations deterministic.
 func (l *AdaptiveLimiter) SetChance(f func() float64) { l.chance = f }

@@ -12,23 +12,23 @@ import (
 	. "github.com/sluiceproject/sluice/internal/overload"
 )
 
-// upstream is a simulated one: so many servers, a queue without end or with one, and times of service that are drawn.
+// upstream is a simulated upstream: a number of servers, a bounded or unbounded queue, and random service times.
 type upstream struct {
-	places  chan struct{} // the servers
+	places  chan struct{} // one per server
 	service func() time.Duration
-	queue   int64 // longest; more is answered with a failure at once; 0: no end
+	queue   int64 // maximum length, beyond which requests fail at once; 0: unbounded
 	inside  atomic.Int64
 	served  atomic.Int64
 	fails   atomic.Bool
-	slower  atomic.Int64 // by how many times; 0: not
-	broken  func() bool  // for each request; nil: none is
+	slower  atomic.Int64 // factor of the service time; 0: 1
+	broken  func() bool  // reports whether a request fails; nil: none
 }
 
 func newUpstream(servers int, service func() time.Duration) *upstream {
 	return &upstream{places: make(chan struct{}, servers), service: service}
 }
 
-// serve takes as long as the upstream does, and tells whether it served.
+// serve blocks for the service time and reports whether the request succeeded.
 func (u *upstream) serve() bool {
 	if u.fails.Load() || u.broken != nil && u.broken() {
 		return false
@@ -54,21 +54,21 @@ func exponential(r *rand.Rand, mean time.Duration) func() time.Duration {
 	}
 }
 
-// traffic is a stretch of arrivals at random, a part of each priority.
+// traffic is a period of random arrivals, with a fraction of each priority.
 type traffic struct {
-	rate  float64 // a second
+	rate  float64 // per second
 	parts [4]float64
 	lasts time.Duration
 }
 
-// seen is what became of a stretch's requests, by priority.
+// seen holds the outcomes of a period's requests by priority.
 type seen struct {
 	mu              sync.Mutex
 	offered, served [4]int
 	shed            [4]int
-	took            []time.Duration // of those that were served
-	most            int             // in flight
-	goodput         float64         // served a second, whenever it had come
+	took            []time.Duration // latencies of served requests
+	most            int             // maximum in flight
+	goodput         float64         // served per second, including requests that arrived before
 }
 
 func (s *seen) all(counts [4]int) (n int) {
@@ -86,32 +86,32 @@ func (s *seen) quantile(q float64) time.Duration {
 	return s.took[int(q*float64(len(s.took)-1))]
 }
 
-// world is a gate before an upstream, in a bubble.
+// world is an adaptive limiter in front of an upstream, in a bubble.
 type world struct {
-	t    *testing.T
-	gate *AdaptiveLimiter
-	up   *upstream
-	rand *rand.Rand
-	wait sync.WaitGroup
+	t       *testing.T
+	limiter *AdaptiveLimiter
+	up      *upstream
+	rand    *rand.Rand
+	wait    sync.WaitGroup
 }
 
-// simulate runs in a bubble; all requests have left at its end.
+// simulate runs f in a bubble and fails the test if requests are in flight at its end.
 func simulate(t *testing.T, cfg Config, servers int, mean time.Duration, f func(w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(7, 7))
-		w := &world{t: t, gate: NewAdaptiveLimiter(cfg), up: newUpstream(servers, exponential(rand.New(rand.NewPCG(1, 2)), mean)), rand: r}
-		w.gate.SetChance(rand.New(rand.NewPCG(3, 4)).Float64) // only one goroutine enters
+		w := &world{t: t, limiter: NewAdaptiveLimiter(cfg), up: newUpstream(servers, exponential(rand.New(rand.NewPCG(1, 2)), mean)), rand: r}
+		w.limiter.SetChance(rand.New(rand.NewPCG(3, 4)).Float64) // only one goroutine calls Acquire
 		f(w)
 		w.wait.Wait()
-		if n := w.gate.InFlight(); n != 0 {
-			t.Errorf("%d are in flight at the end", n)
+		if n := w.limiter.InFlight(); n != 0 {
+			t.Errorf("%d in flight at the end", n)
 		}
 	})
 }
 
-// run has a stretch of traffic arrive. What is served by its end counts.
+// run sends a period of traffic. Requests served by its end count.
 func (w *world) run(tr traffic) *seen {
 	s, before := &seen{}, w.up.served.Load()
 	if tr.parts == ([4]float64{}) {
@@ -130,14 +130,14 @@ func (w *world) run(tr traffic) *seen {
 		s.offered[p]++
 		s.mu.Unlock()
 		ticket := new(Ticket)
-		if !w.gate.Acquire(p, ticket) {
+		if !w.limiter.Acquire(p, ticket) {
 			s.mu.Lock()
 			s.shed[p]++
 			s.mu.Unlock()
 			continue
 		}
 		s.mu.Lock()
-		s.most = max(s.most, w.gate.InFlight())
+		s.most = max(s.most, w.limiter.InFlight())
 		s.mu.Unlock()
 		w.wait.Go(func() { w.request(s, p, ticket) })
 	}
@@ -175,16 +175,16 @@ func (w *world) request(s *seen, p Priority, ticket *Ticket) {
 	}
 }
 
-// service is how long requests take on average without load.
+// service is the mean latency without load.
 const service = 20 * time.Millisecond
 
 var bounds = Config{Min: 10, Max: 500}
 
-// capacity is what so many servers can serve in a second.
+// capacity returns the number of requests per second that the servers can serve.
 func capacity(servers int) float64 { return float64(servers) / service.Seconds() }
 
 func (w *world) report(name string, s *seen) (goodput float64) {
 	w.t.Logf("%-12s offered %v shed %v goodput %.0f/s p50 %v p99 %v most %d limit %d", name, s.offered, s.shed, s.goodput,
-		s.quantile(0.5).Round(time.Millisecond), s.quantile(0.99).Round(time.Millisecond), s.most, w.gate.Limit())
+		s.quantile(0.5).Round(time.Millisecond), s.quantile(0.99).Round(time.Millisecond), s.most, w.limiter.Limit())
 	return s.goodput
 }

@@ -1,5 +1,5 @@
-// Package pairs reads single query parameters and cookies for rules. Where applications may read another value than the
-// one that is found, it returns [Doubt] and no value.
+// Package pairs reads single query parameters and cookies for rules. If applications may read a value differently, it
+// returns [Doubt] and no value.
 package pairs
 
 import (
@@ -9,19 +9,19 @@ import (
 	"unicode"
 )
 
-// Count is how often a name occurs.
+// Count is the number of occurrences of a name.
 type Count uint8
 
 const (
 	None  Count = iota
-	One         // and there is one reading of its value
-	Doubt       // more than one, or applications may read it differently
+	One         // its value can be read in only one way
+	Doubt       // several, or applications may read it differently
 )
 
-// Query finds a parameter of a URL's raw query. Names are compared without case, because some frameworks do. There is doubt
-// where the name is repeated; where its value has a malformed escape or a semicolon, which only some applications take for a
-// separator; where it stands behind such a semicolon; and where another name is malformed or is taken for it by some: see
-// [Confused].
+// Query finds a parameter in a URL's raw query. It compares names without case, because some frameworks do. It returns
+// [Doubt] if the name occurs twice; if its value has a malformed escape or a semicolon, which only some applications
+// read as a separator; if the name follows such a semicolon; and if another name is malformed or some applications read
+// it as this one: see [Confused].
 func Query(raw, name string) (value string, n Count) {
 	for raw != "" {
 		var pair string
@@ -44,7 +44,7 @@ func Query(raw, name string) (value string, n Count) {
 	return value, n
 }
 
-// parameter reads one pair of a query. It is not ok if it may be the name to some, and is not to others.
+// parameter reads one pair of a query. ok is false if only some applications read it as the parameter called name.
 func parameter(pair, name string) (value string, isIt, ok bool) {
 	key, value, _ := strings.Cut(pair, "=")
 	key, err := url.QueryUnescape(key)
@@ -60,10 +60,10 @@ func parameter(pair, name string) (value string, isIt, ok bool) {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// Confused reports whether some applications take a name of a parameter or cookie for another, which it does not equal
-// without case: one that has spaces around it, in any encoding, or other bytes that are not visible ASCII; one with brackets
-// ("role[]") or NUL behind it; one that PHP folds into the same ("user.id", "user id" and "user[id" are "user_id" there); and
-// any of them in escapes.
+// Confused reports whether some applications read the name key as name, although the two differ in more than case: a
+// key with spaces around it, in any encoding, or other bytes that are not visible ASCII; a key followed by brackets
+// ("role[]") or NUL; a key that PHP folds into the same name ("user.id", "user id" and "user[id" are "user_id"); and
+// any of these escaped.
 func Confused(key, name string) bool {
 	if strings.IndexByte(key, '%') >= 0 {
 		if plain, err := url.QueryUnescape(key); err == nil {
@@ -86,7 +86,7 @@ func Confused(key, name string) bool {
 	return true
 }
 
-// folded returns a byte of a name as PHP without case has it.
+// folded returns a byte of a name as PHP folds it, without case.
 func folded(c byte) byte {
 	switch {
 	case c == '.' || c == ' ' || c == '[':
@@ -97,11 +97,11 @@ func folded(c byte) byte {
 	return c
 }
 
-// Cookie finds a cookie in the lines of a Cookie header and reads its value as [CookieValue] does. Names are compared
-// without case, because some frameworks do. There is doubt where the name is repeated; where another name is taken for it by
-// some, see [Confused]; where it stands in the value of another cookie, behind a space or a comma, which some take for
-// separators; and where its value has a malformed escape or a character that RFC 6265 does not allow, other than spaces and
-// commas in quotes, which Go's servers send.
+// Cookie finds a cookie in the lines of a Cookie header and reads its value like [CookieValue]. It compares names
+// without case, because some frameworks do. It returns [Doubt] if the name occurs twice; if some applications read
+// another name as this one, see [Confused]; if the name occurs in the value of another cookie, after a space or a
+// comma, which some read as separators; and if its value has a malformed escape or a character that RFC 6265 does not
+// allow, other than spaces and commas in quotes, which Go servers send.
 func Cookie(lines []string, name string) (value string, n Count) {
 	for _, line := range lines {
 		for line != "" {
@@ -125,9 +125,10 @@ func Cookie(lines []string, name string) (value string, n Count) {
 	return value, n
 }
 
-// CookieValue returns what servers have in common of a cookie's value. Some drop spaces and quotes around it, some decode
-// escapes, and some of those decode + to a space. So escapes are decoded, a space is written +, and quotes, white space, control
-// characters and + at the ends are dropped. It is not ok if an escape is malformed or is that of NUL.
+// CookieValue returns a cookie's value in a form that does not depend on how servers read it. Some drop spaces and
+// quotes around it, some decode escapes, and some of those decode + to a space. So escapes are decoded, a space becomes
+// +, and quotes, white space, control characters and + at the ends are dropped. ok is false if an escape is malformed
+// or encodes NUL.
 func CookieValue(sent string) (value string, ok bool) {
 	bare, _ := unquoted(sent)
 	value, err := url.PathUnescape(bare)
@@ -136,7 +137,7 @@ func CookieValue(sent string) (value string, ok bool) {
 	return strings.ReplaceAll(value, " ", "+"), ok
 }
 
-// unquoted drops spaces around a value, and then quotes.
+// unquoted drops spaces around a value, then quotes.
 func unquoted(text string) (bare string, quoted bool) {
 	text = strings.Trim(text, " \t")
 	if len(text) > 1 && text[0] == '"' && text[len(text)-1] == '"' {
@@ -145,7 +146,7 @@ func unquoted(text string) (bare string, quoted bool) {
 	return text, false
 }
 
-// isWithin reports whether a cookie of the name stands in another, behind a space or a comma.
+// isWithin reports whether a cookie called name occurs in the value of another, after a space or a comma.
 func isWithin(part, name string) bool {
 	for {
 		i := strings.IndexAny(part, " \t,")

@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// lines reads a file of testdata: what is sent, a tab, and what is found.
+// lines reads a file of testdata: the sent text, a tab, and the expected result.
 func lines(t testing.TB, file string) (sent, want []string) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -54,7 +54,7 @@ func TestCookie(t *testing.T) {
 	}
 }
 
-// Names that PHP makes one are in doubt where another of them is read, and others are not.
+// Names that PHP folds into one are in doubt if another of them is read; other names are not.
 func TestNamesThatPHPFolds(t *testing.T) {
 	alike := []string{"user_id", "user.id", "user id", "user[id", "User.ID", " user_id", "user.id[]", "user_id[x]"}
 	for _, name := range alike[:4] {
@@ -92,7 +92,7 @@ func TestNamesThatPHPFolds(t *testing.T) {
 	}
 }
 
-// readers are how servers read a cookie's value. Whatever one of them takes for the same, counts as the same.
+// readers read a cookie's value like different servers. Values that one of them reads as equal must count as equal.
 var readers = map[string]func(string) string{
 	"as sent":       func(s string) string { return s },
 	"without blank": func(s string) string { return strings.Trim(s, " \t") },
@@ -155,7 +155,7 @@ func TestCookieSpellings(t *testing.T) {
 	}
 }
 
-// nameReaders are how servers read a name.
+// nameReaders read a name like different servers.
 var nameReaders = map[string]func(string) string{
 	"bytes": strings.TrimSpace,
 	"Latin-1": func(s string) string {
@@ -168,7 +168,7 @@ var nameReaders = map[string]func(string) string{
 	"C string": func(s string) string { name, _, _ := strings.Cut(s, "\x00"); return name },
 }
 
-// A name with any character beside it is in doubt if some server takes it for the one that is read.
+// A name with any character next to it is in doubt if some server reads it as the requested name.
 func TestNamesWithSpaces(t *testing.T) {
 	taken := 0
 	for r := rune(0); r < 0x3100; r++ {
@@ -187,7 +187,7 @@ func TestNamesWithSpaces(t *testing.T) {
 						t.Errorf("query: %s takes %q for role, and it passes", as, name)
 					}
 					if strings.ContainsAny(name, ";=\r\n\x00") {
-						continue // no name of a cookie, or no header
+						continue // not the name of a cookie, or not a header
 					}
 					if _, n := Cookie([]string{"x=1; " + name + "=1"}, "role"); n == None {
 						t.Errorf("cookie: %s takes %q for role, and it passes", as, name)
@@ -206,7 +206,7 @@ func TestNamesWithSpaces(t *testing.T) {
 	}
 }
 
-// White space and control characters around a value do not make it another, escaped or not; NUL is in doubt anywhere.
+// White space and control characters around a value do not change it, escaped or not; NUL is in doubt anywhere.
 func TestValuesWithSpaces(t *testing.T) {
 	for r := rune(1); r < 0x3100; r++ {
 		if !unicode.IsSpace(r) && !unicode.IsControl(r) {
@@ -229,7 +229,7 @@ func TestValuesWithSpaces(t *testing.T) {
 	}
 }
 
-// Without doubt the value is what net/url reads, and it is there once, in whatever case.
+// If there is no doubt, the value is the one that net/url reads, and the name occurs once, in any case.
 func FuzzQuery(f *testing.F) {
 	sent, _ := lines(f, "testdata/queries.txt")
 	for _, raw := range sent {
@@ -250,8 +250,8 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// Without doubt the cookie is there at most once to net/http, in whatever case, and its value is what servers make of what
-// net/http reads.
+// If there is no doubt, net/http finds the cookie at most once, in any case, and its value is the one that servers make
+// of net/http's.
 func FuzzCookie(f *testing.F) {
 	sent, _ := lines(f, "testdata/cookies.txt")
 	for _, line := range sent {

@@ -1,5 +1,5 @@
-// Package panics turns a panic in code that reads or compiles what others wrote into an error, so that a file can be
-// refused and never end the process.
+// Package panics turns a panic in code that parses or compiles input into an error, so that an input file can be
+// rejected without ending the process.
 package panics
 
 import (
@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 )
 
-// Error is a recovered panic. It is a fault of the program, whatever the input was.
+// Error is a recovered panic. It is always a bug of the program, whatever the input was.
 type Error struct {
-	Value any    // that was passed to panic
-	Stack []byte // of the goroutine that panicked
+	Value any    // value passed to panic
+	Stack []byte // stack of the goroutine that panicked
 }
 
 func (e *Error) Error() string {
@@ -21,10 +21,11 @@ func (e *Error) Error() string {
 
 var recovered atomic.Uint64
 
-// Recovered returns how many panics [Recover] has recovered in this process. Tests use it to see those that errors hide.
+// Recovered returns the number of panics that [Recover] has recovered in this process. Tests use it to detect panics
+// that errors hide.
 func Recovered() uint64 { return recovered.Load() }
 
-// Recover is deferred. If the function that deferred it panics, failed is called with the panic, which ends there.
+// Recover is deferred. If the function that deferred it panics, Recover stops the panic and calls failed with it.
 func Recover(failed func(*Error)) {
 	if p := recover(); p != nil {
 		recovered.Add(1)
@@ -32,7 +33,7 @@ func Recover(failed func(*Error)) {
 	}
 }
 
-// LogArgs are the arguments of a log line about an error: the stack if the error is a panic, else none.
+// LogArgs returns the arguments of a log line about an error: the stack if the error is a panic, else none.
 func LogArgs(err error) []any {
 	var e *Error
 	if !errors.As(err, &e) {

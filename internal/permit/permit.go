@@ -10,17 +10,17 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// Permit is what a caller in flight holds of one or several limits.
+// Permit is a permit of one or more limits, held by one request.
 type Permit struct {
 	renewal *Renewal
-	ttl     time.Duration // the shortest of those held
+	ttl     time.Duration // the minimum of the held permits
 
 	mu       sync.Mutex // guards the fields below
 	held     []heldPermit
-	busy     bool      // a renewal is on its way to the store
-	released time.Time // zero: not yet
+	busy     bool      // a renewal is in progress
+	released time.Time // zero until then
 
-	// Of the renewal.
+	// Used by Renewal.
 	queue      *renewalQueue
 	due        time.Time
 	next, last *Permit
@@ -28,36 +28,36 @@ type Permit struct {
 
 // heldPermit is a permit of one limit.
 type heldPermit struct {
-	op           group.Op // that took it
-	receipt      int64    // its name at the store; noReceipt if that does not know of it
-	localReceipt int64    // its name in this process' own count, which goes on while the store cannot answer; 0: none
+	op           group.Op // that acquired it
+	receipt      int64    // at the store; noReceipt if the store does not have it
+	localReceipt int64    // in the local count, which local fallback uses; 0 if none
 }
 
-// noReceipt is a name that no permit has: to renew it takes one.
+// noReceipt is a receipt that no permit has: renewing it acquires a permit.
 const noReceipt = 1
 
-// renewalsPerTTL is how often a permit is renewed before it would lapse.
+// renewalsPerTTL is the number of renewals within one TTL.
 const renewalsPerTTL = 3
 
-// retriesPerTTL is how often meanwhile what the store did not answer is tried again.
+// retriesPerTTL is the number of retries within one TTL for calls that the store did not reply to.
 const retriesPerTTL = 10
 
-// countsLocally reports whether permits of the op's rule are counted in this process too.
+// countsLocally reports whether permits of the op's rule are also counted locally.
 func (k *Renewal) countsLocally(op *group.Op) bool {
 	return k.remote && op.By.OnFailure == group.FailLocal
 }
 
-// Holds reports whether an op that was answered so holds a permit.
+// Holds reports whether the decision about the op granted a permit.
 func Holds(op *group.Op, a *group.Answer) bool {
 	return op.Params.Kind == step.Permits && a.Granted > 0 && op.At == 0 &&
 		(a.Source == group.SourceStore || a.Source == group.SourceFailLocal)
 }
 
-// Add has the permit hold what an op was granted. The op's texts are copied.
+// Add adds the permit that the op was granted to p. The op's strings are copied.
 func (k *Renewal) Add(p *Permit, op group.Op, a *group.Answer) {
 	op.Key, op.HashTag = strings.Clone(op.Key), strings.Clone(op.HashTag)
 	op.ID = 0
-	op.Request = step.Request{Cost: a.Granted, Charge: op.Request.Charge} // it is renewed and released, which is no settlement
+	op.Request = step.Request{Cost: a.Granted, Charge: op.Request.Charge} // for renewals and the release, which are no settlements
 	h := heldPermit{op: op, receipt: a.At}
 	if a.Source == group.SourceFailLocal {
 		h.receipt, h.localReceipt = noReceipt, a.At
@@ -71,14 +71,14 @@ func (k *Renewal) Add(p *Permit, op group.Op, a *group.Answer) {
 	p.held = append(p.held, h)
 }
 
-// Start has the permit renewed until it is released.
+// Start starts renewing the permit until it is released.
 func (k *Renewal) Start(p *Permit) {
 	p.renewal = k
 	k.add(p, time.Now(), p.ttl/renewalsPerTTL)
 }
 
-// Release gives the permit back. It does so though the context has ended, and does not wait for a store that fails. To
-// release it twice, or one that was never started, does nothing.
+// Release releases the permit. It works even if ctx is done, and does not wait for an unavailable store. Releasing it
+// twice, or releasing one that was never started, does nothing.
 func (p *Permit) Release(ctx context.Context) {
 	if p.renewal == nil {
 		return
@@ -90,12 +90,12 @@ func (p *Permit) Release(ctx context.Context) {
 	}
 	p.released = time.Now()
 	p.mu.Unlock()
-	if p.renewal.remove(p) { // else it is just being renewed, and given back thereafter
+	if p.renewal.remove(p) { // otherwise a renewal is in progress, which releases it afterwards
 		p.releaseHeld(context.WithoutCancel(ctx))
 	}
 }
 
-// releaseHeld gives back what is held. What the store does not take is tried again until it has lapsed anyway.
+// releaseHeld releases the held permits. Failed releases are retried until the permits have expired.
 func (p *Permit) releaseHeld(ctx context.Context) {
 	ops := make([]group.Op, 0, len(p.held))
 	for i := range p.held {

@@ -12,11 +12,11 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// counter notes what it is asked.
+// counter records its calls.
 type counter struct {
 	mu     sync.Mutex // guards the fields below
 	down   bool
-	local  int64 // permits in this process' own count
+	local  int64 // permits in the local count
 	renews int
 	gives  int
 }
@@ -74,7 +74,7 @@ func hold(k *Renewal) *Permit {
 	return p
 }
 
-// A permit is renewed each third of its time until it is released, and given back once.
+// A permit is renewed every TTL/3 until it is released, and released once.
 func TestRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, k := new(counter), new(Renewal)
@@ -84,18 +84,18 @@ func TestRenewal(t *testing.T) {
 		<-time.After(31 * time.Second)
 		synctest.Wait()
 		if renews, gives, local := c.counts(); renews != 3 || gives != 0 || local != 1 {
-			t.Errorf("renewed %d times, given back %d times, %d held here", renews, gives, local)
+			t.Errorf("renewed %d times, released %d times, %d held locally", renews, gives, local)
 		}
 		for range 2 {
 			p.Release(t.Context())
 		}
 		if _, gives, local := c.counts(); gives != 1 || local != 0 {
-			t.Errorf("given back %d times, %d held here", gives, local)
+			t.Errorf("released %d times, %d held locally", gives, local)
 		}
 	})
 }
 
-// A store that does not answer is asked again, also to take back what was released.
+// Calls that fail are retried, releases included.
 func TestRenewalRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, k := new(counter), new(Renewal)
@@ -107,18 +107,18 @@ func TestRenewalRetries(t *testing.T) {
 		<-time.After(5 * time.Second)
 		synctest.Wait()
 		if _, gives, _ := c.counts(); gives != 0 {
-			t.Fatal("given back to a store that does not answer")
+			t.Fatal("released at an unavailable store")
 		}
 		c.set(false)
 		<-time.After(5 * time.Second)
 		synctest.Wait()
 		if _, gives, _ := c.counts(); gives != 1 {
-			t.Errorf("given back %d times", gives)
+			t.Errorf("released %d times", gives)
 		}
 	})
 }
 
-// Close ends renewals; what is held can still be released.
+// Close stops renewals; held permits can still be released.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, k := new(counter), new(Renewal)
@@ -134,7 +134,7 @@ func TestClose(t *testing.T) {
 		before.Release(t.Context())
 		after.Release(t.Context())
 		if _, gives, _ := c.counts(); gives != 2 {
-			t.Errorf("given back %d times", gives)
+			t.Errorf("released %d times", gives)
 		}
 	})
 }

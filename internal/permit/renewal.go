@@ -1,4 +1,4 @@
-// Package permit renews what is held of limits on what is in flight, until it is released.
+// Package permit renews permits of concurrency limits until they are released.
 package permit
 
 import (
@@ -9,27 +9,28 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// Engine is what permits are asked of.
+// Engine applies the ops of permits.
 type Engine interface {
-	// ApplyOrFail applies ops of one shard, for which no fail mode could answer.
+	// ApplyOrFail applies ops of one shard, without fail modes.
 	ApplyOrFail(ctx context.Context, ops []group.Op, out []group.Answer) error
-	// Shard is the number of the server that the op's key lives on.
+	// Shard returns the index of the shard that stores the op's key.
 	Shard(op *group.Op) int
-	// LocalPermit takes, renews or gives back a permit in this process' own count, and returns its receipt there, or 0.
+	// LocalPermit acquires, renews or releases a permit in this instance's local count. It returns the local receipt,
+	// or 0.
 	LocalPermit(op *group.Op, receipt, cost int64) int64
 }
 
-// Renewal renews permits, with one timer for all of them. Permits that are renewed equally often wait in one queue, so that
-// the first of each is due first, and those that are released before, which most are, cost nothing but to be linked and
-// unlinked.
+// Renewal renews permits, with one timer for all of them. Permits with the same renewal interval are in one queue, so
+// that the first of each queue is due first. A permit that is released before its first renewal, the usual case, costs
+// only linking and unlinking.
 type Renewal struct {
 	engine Engine
-	remote bool // the store asks servers, and this process counts too while they do not answer
+	remote bool // the store is remote, and permits are also counted locally for local fallback
 
 	mu      sync.Mutex                      // guards the fields below and the permits' links
-	queues  map[time.Duration]*renewalQueue // by how often
+	queues  map[time.Duration]*renewalQueue // by renewal interval
 	timer   *time.Timer
-	timerAt time.Time // when the timer fires; zero: it is not running
+	timerAt time.Time // when the timer fires; zero if it is stopped
 	closed  bool
 	running sync.WaitGroup // of run
 }
@@ -37,10 +38,10 @@ type Renewal struct {
 // renewalQueue is a list of permits in the order in which they are due.
 type renewalQueue struct{ first, last *Permit }
 
-// Init says what permits are asked of, and whether that asks servers.
+// Init sets the engine, and whether its store is remote.
 func (k *Renewal) Init(engine Engine, remote bool) { k.engine, k.remote = engine, remote }
 
-// Close ends the renewals, and waits for those on their way. What is held then lapses, unless it is released.
+// Close stops renewals and waits for those in progress. Permits then expire unless they are released.
 func (k *Renewal) Close() {
 	k.mu.Lock()
 	k.closed = true
@@ -51,7 +52,7 @@ func (k *Renewal) Close() {
 	k.running.Wait()
 }
 
-// add has the permit renewed so much later.
+// add schedules the renewal of the permit after a time.
 func (k *Renewal) add(s *Permit, now time.Time, after time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -73,7 +74,7 @@ func (k *Renewal) add(s *Permit, now time.Time, after time.Duration) {
 	k.wake(now, s.due)
 }
 
-// wake has the timer fire at a time, or sooner if it is set so.
+// wake sets the timer to a time, unless it is set to an earlier one.
 func (k *Renewal) wake(now, at time.Time) {
 	if k.closed || !k.timerAt.IsZero() && !at.Before(k.timerAt) {
 		return
@@ -86,7 +87,7 @@ func (k *Renewal) wake(now, at time.Time) {
 	}
 }
 
-// remove takes the permit out of its queue, and tells whether it was in one.
+// remove removes the permit from its queue and reports whether it was in one.
 func (k *Renewal) remove(s *Permit) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -112,10 +113,10 @@ func (k *Renewal) unlink(s *Permit) bool {
 	return true
 }
 
-// renewalBatch is how many permits are renewed in one call.
+// renewalBatch is the maximum number of permits per call.
 const renewalBatch = 64
 
-// take takes the permits that are due out of their queues, or sets the timer if none is.
+// take removes the due permits from their queues, or sets the timer if there are none.
 func (k *Renewal) take(now time.Time) (due []*Permit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -126,7 +127,7 @@ func (k *Renewal) take(now time.Time) (due []*Permit) {
 			k.unlink(q.first)
 		}
 		switch {
-		case q.first == nil && len(k.queues) > 8: // limits come and go
+		case q.first == nil && len(k.queues) > 8: // queues of limits that are no longer used
 			delete(k.queues, after)
 		case q.first != nil && (next.IsZero() || q.first.due.Before(next)):
 			next = q.first.due
@@ -138,7 +139,7 @@ func (k *Renewal) take(now time.Time) (due []*Permit) {
 	return due
 }
 
-// run renews what is due. While it runs the timer may be set by others, and a second run renews other permits.
+// run renews the due permits. While it runs the timer may be set again, and a second run renews other permits.
 func (k *Renewal) run() {
 	k.mu.Lock()
 	if k.closed {
@@ -157,7 +158,7 @@ func (k *Renewal) run() {
 	}
 }
 
-// renewAll renews permits, those of each server in one call.
+// renewAll renews permits, with one call per shard.
 func (k *Renewal) renewAll(due []*Permit) {
 	parts := make(map[int]*renewal)
 	for _, s := range due {
@@ -165,7 +166,7 @@ func (k *Renewal) renewAll(due []*Permit) {
 		gone := !s.released.IsZero()
 		s.busy = !gone
 		s.mu.Unlock()
-		if gone { // what the store did not take back before, or is just being released
+		if gone { // its release failed before, or is in progress
 			s.releaseHeld(context.Background())
 			continue
 		}
@@ -191,7 +192,7 @@ func (k *Renewal) renewAll(due []*Permit) {
 	}
 }
 
-// done puts a permit that was renewed back in its queue, unless it was released meanwhile.
+// done puts a renewed permit back into its queue, unless it was released in the meantime.
 func (s *Permit) done(failed bool) {
 	s.mu.Lock()
 	busy := s.busy
@@ -210,7 +211,7 @@ func (s *Permit) done(failed bool) {
 	}
 }
 
-// renewal is what is renewed in one call.
+// renewal is the content of one call.
 type renewal struct {
 	ops     []group.Op
 	of      []*heldPermit
@@ -224,14 +225,14 @@ func (r *renewal) add(s *Permit, i int) {
 	r.ops, r.of, r.permits = append(r.ops, op), append(r.of, &s.held[i]), append(r.permits, s)
 }
 
-// renew renews the permits at the store and in this process' own count. One that is lost there is taken anew; one that
-// cannot be is asked for again when it would be renewed.
+// renew renews the permits at the store and in the local count. A permit that was lost is acquired again; if that is
+// denied, it is tried again at the next renewal.
 func (r *renewal) renew(k *Renewal) {
 	out := make([]group.Answer, len(r.ops))
 	err := k.engine.ApplyOrFail(context.Background(), r.ops, out)
 	for i, h := range r.of {
 		switch {
-		case err != nil: // it may have been renewed, and then lapses under a name that nobody knows
+		case err != nil: // it may have been renewed, and then expires under an unknown receipt
 			r.failed[r.permits[i]] = true
 		case out[i].Allowed:
 			h.receipt = out[i].At

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Contents are what files held when they were read last. The zero Contents are of files that were not read yet. It is for one
-// goroutine at a time.
+// Contents holds the contents of files at the last read. The zero value is that of files that were not read yet. It is
+// not safe for concurrent use.
 type Contents struct{ last [][]byte }
 
-// Read reads the files one by one and reports whether they hold something else than last time. It returns what they hold
-// if so. A file that cannot be read holds its error, so that errors, which are joined, are returned once and not at each
-// look.
+// Read reads the files one by one and reports whether their contents differ from the last time, and if so returns them.
+// The content of a file that cannot be read is its error, so that errors, which are joined, are returned once and not
+// on every call.
 func (c *Contents) Read(names []string, read func(name string) ([]byte, error)) (data [][]byte, changed bool, err error) {
 	var faults []error
 	data = make([][]byte, len(names))
@@ -33,7 +33,8 @@ func (c *Contents) Read(names []string, read func(name string) ([]byte, error)) 
 	return data, true, errors.Join(faults...)
 }
 
-// Poll calls look at each interval until the context ends. Files are replaced in ways that no notifier reports everywhere.
+// Poll calls look at each interval until the context ends. It polls because no notifier reports all ways of replacing a
+// file on all platforms.
 func Poll(ctx context.Context, interval time.Duration, look func()) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// Files are used when they are read first and when they change; what is wrong with them is said once.
+// TestContents checks that files are returned on the first read and after changes, and that errors are returned once.
 func TestContents(t *testing.T) {
 	files := map[string]string{"a": "1", "b": "2"}
 	read := func(name string) ([]byte, error) {
@@ -42,7 +42,7 @@ func TestContents(t *testing.T) {
 	delete(files, "b")
 	look("true: a: file does not exist\nb: file does not exist true")
 	look("[] false")
-	files["a"], files["b"] = "1", "" // as they were before the error
+	files["a"], files["b"] = "1", "" // as before the error
 	look("[1 ] true")
 
 	var none plainfile.Contents

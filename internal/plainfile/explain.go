@@ -6,7 +6,7 @@ import (
 	"io/fs"
 )
 
-// Reason returns in words why a file or directory cannot be read, without its path.
+// Reason returns a text that explains why a file or directory cannot be read, without its path.
 func Reason(err error) string {
 	var in *fs.PathError
 	switch {
@@ -20,8 +20,8 @@ func Reason(err error) string {
 	return fmt.Sprintf("cannot be read: %v", err)
 }
 
-// Explain returns the error of a path that cannot be read, with [Reason] as its text. Other errors, such as the end of a
-// context, stay as they are.
+// Explain returns the error of a path that cannot be read, with [Reason] as its text. Other errors, such as the end of
+// a context, are returned unchanged.
 func Explain(path string, err error) error {
 	var in *fs.PathError
 	if !errors.As(err, &in) {

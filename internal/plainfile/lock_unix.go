@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// Waiting for a lock.
+// Retry interval and timeout of a lock.
 const (
 	lockEvery = 10 * time.Millisecond
 	lockWait  = 10 * time.Second
 )
 
-// LockDirectory keeps other processes that lock it from the directory of a file until the function that it returns is called, or the
+// LockDirectory locks the directory of a file against other processes that lock it, until unlock is called or the
 // process ends. The file itself cannot be locked, because it is replaced.
 func LockDirectory(ctx context.Context, file string) (unlock func(), err error) {
 	if target, err := filepath.EvalSymlinks(file); err == nil {

@@ -1,6 +1,6 @@
-// Package plainfile reads files that a service depends on. A FIFO, a device, a socket or a file on a server that hangs
-// never blocks the caller: what is no regular file after links are followed is an error, and reads are bounded in size and
-// time.
+// Package plainfile reads files that a service depends on. A FIFO, a device, a socket or a file on a hanging server
+// never blocks the caller: anything but a regular file, after links are followed, is an error, and reads are bounded in
+// size and time.
 package plainfile
 
 import (
@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// ErrTooLarge is wrapped by errors about files that are larger than the caller allows.
+// ErrTooLarge is wrapped by errors about files that exceed the caller's maximum size.
 var ErrTooLarge = errors.New("the file is too large")
 
-// Timeout is how long a read may take.
+// Timeout is the maximum duration of a read.
 const Timeout = 10 * time.Second
 
-// Open opens a regular file for reading. It does not block: not on a FIFO that nothing writes to either.
+// Open opens a regular file for reading. It does not block, not even on a FIFO without a writer.
 func Open(path string) (*os.File, error) {
-	info, err := os.Stat(path) // before it is opened, because opening a device can have effects
+	info, err := os.Stat(path) // before opening, because opening a device can have side effects
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func Open(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info, err = f.Stat(); err == nil { // it may have been replaced
+	if info, err = f.Stat(); err == nil { // the file may have been replaced
 		err = regular(path, info)
 	}
 	if err != nil {
@@ -44,7 +44,7 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Check reports whether a path leads to a regular file, for files that other libraries read.
+// Check returns an error unless the path leads to a regular file, for files that other libraries read.
 func Check(path string) error {
 	f, err := Open(path)
 	if err != nil {
@@ -71,8 +71,8 @@ func regular(path string, info fs.FileInfo) error {
 	return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("is %s: name a regular file", kind)}
 }
 
-// reading has a mutex for each path that is being read, so that a file that hangs has one goroutine and not more with
-// every attempt.
+// reading contains a mutex for each path that is being read, so that a file that hangs occupies one goroutine and not
+// one per attempt.
 var reading sync.Map // of chan struct{}, by path
 
 // Read reads a regular file of at most most bytes.
@@ -121,7 +121,7 @@ func read(path string, most int64) ([]byte, error) {
 func readAll(path string, r io.Reader, most int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err == nil && int64(len(data)) > most {
-		err = &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: it has more than %d bytes", ErrTooLarge, most)}
+		err = &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: more than %d bytes", ErrTooLarge, most)}
 	}
 	if err != nil {
 		return nil, err
@@ -129,8 +129,8 @@ func readAll(path string, r io.Reader, most int64) ([]byte, error) {
 	return data, nil
 }
 
-// ReadStream reads a file of any kind, for commands: a pipe, standard input, or a regular file. It ends with the context,
-// and leaves the read to itself then.
+// ReadStream reads a file of any kind, for commands: a pipe, standard input, or a regular file. It returns when the
+// context ends; the pending read then continues in the background.
 func ReadStream(ctx context.Context, path string, most int64) ([]byte, error) {
 	r, err := OpenStream(ctx, path)
 	if err != nil {
@@ -159,8 +159,8 @@ func OpenStream(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// Interruptible is a reader whose reads end with the context. A read that has begun then goes on by itself, and what it
-// reads is lost.
+// Interruptible returns a reader whose reads end with the context. A pending read then continues in the background, and
+// its data is lost.
 func Interruptible(ctx context.Context, r io.Reader) io.Reader {
 	return &interruptible{ctx: ctx, r: r}
 }
@@ -176,7 +176,7 @@ func (i *interruptible) Read(p []byte) (int, error) {
 		return 0, context.Cause(i.ctx)
 	}
 	if len(i.buf) < len(p) {
-		i.buf = make([]byte, len(p)) // not p, which the caller uses again when the context has ended
+		i.buf = make([]byte, len(p)) // not p, which the caller reuses after the context has ended
 	}
 	type count struct {
 		n   int

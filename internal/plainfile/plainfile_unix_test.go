@@ -23,7 +23,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// What is no regular file is refused at once, also behind a link, and what is one is read.
+// TestRead checks that regular files are read, and that other files are rejected at once, also behind a link.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -35,7 +35,7 @@ func TestRead(t *testing.T) {
 	l, err := net.Listen("unix", at("socket"))
 	must(t, err)
 	defer l.Close()
-	must(t, os.Mkdir(at("..data"), 0o700)) // as Kubernetes lays out its volumes
+	must(t, os.Mkdir(at("..data"), 0o700)) // the layout of Kubernetes volumes
 	must(t, os.WriteFile(at("..data/rules"), []byte("linked"), 0o600))
 	must(t, os.Symlink("..data/rules", at("rules")))
 	must(t, os.Symlink("fifo", at("link-to-fifo")))
@@ -57,15 +57,16 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: %q, %v: want %q", name, got, err, want)
 		}
 		if took := time.Since(began); took > plainfile.Timeout/2 {
-			t.Errorf("%s: it took %v", name, took)
+			t.Errorf("%s: took %v", name, took)
 		}
 	}
 	if _, err := plainfile.Read(at("large"), 100); !errors.Is(err, plainfile.ErrTooLarge) {
-		t.Errorf("a large file: %v", err)
+		t.Errorf("large file: error %v", err)
 	}
 }
 
-// A command that reads a pipe which stays silent ends with its context, whether it waits for a writer or for bytes.
+// TestReadStreamEndsWithContext checks that reading a pipe without data ends with the context, with and without a
+// writer.
 func TestReadStreamEndsWithContext(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	must(t, syscall.Mkfifo(fifo, 0o600))

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 )
 
-// Replace writes a file that is there so that readers see the old content or the new one, whole, and nothing between. A symbolic
-// link stays one: the file it leads to is replaced.
+// Replace replaces the content of an existing file atomically: readers see either the old or the new content. A
+// symbolic link is kept: the file it leads to is replaced.
 func Replace(name string, content []byte) (err error) {
 	if name, err = filepath.EvalSymlinks(name); err != nil {
 		return err
@@ -15,7 +15,7 @@ func Replace(name string, content []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(name), ".sluice-fmt-*") // a dot file: nobody takes it for rules
+	tmp, err := os.CreateTemp(filepath.Dir(name), ".sluice-fmt-*") // a dot file, so that it is not read as a rule file
 	if err != nil {
 		return err
 	}

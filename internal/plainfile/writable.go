@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// CheckCreate returns the error that opening the file for writing would return, and does not create it.
+// CheckCreate returns the error that opening the file for writing would return. It does not create the file.
 func CheckCreate(path string) error {
 	_, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -21,7 +21,8 @@ func CheckCreate(path string) error {
 	return asPathError("open", path, err)
 }
 
-// CheckReplace returns the error that creating a file beside the path, to rename it to the path, would return. It creates nothing.
+// CheckReplace returns the error that creating a temporary file in the directory of path would return. It creates
+// nothing.
 func CheckReplace(path string) error {
 	return checkDirectory("open", path, filepath.Dir(path))
 }
@@ -34,8 +35,8 @@ func Mkdir(path string, perm fs.FileMode) error {
 	return os.MkdirAll(path, perm)
 }
 
-// checkLinks returns an error if the path, or a parent of it, is a symbolic link to nothing: os.MkdirAll reports it as an existing
-// file.
+// checkLinks returns an error if the path, or a parent of it, is a dangling symbolic link, which os.MkdirAll reports as
+// an existing file.
 func checkLinks(path string) error {
 	for at := filepath.Clean(path); at != filepath.Dir(at); at = filepath.Dir(at) {
 		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) {
@@ -48,8 +49,8 @@ func checkLinks(path string) error {
 	return nil
 }
 
-// CheckMkdir returns the error that creating the directory with its parents, or a file in it if it exists, would return, and
-// creates nothing.
+// CheckMkdir returns the error that creating the directory with its parents, or a file in it if it exists, would
+// return. It creates nothing.
 func CheckMkdir(path string) error {
 	if err := checkLinks(path); err != nil {
 		return err

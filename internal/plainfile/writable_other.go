@@ -2,5 +2,5 @@
 
 package plainfile
 
-// writable returns nil: here it shows only when something is written.
+// writable returns nil: on this platform only an actual write shows whether it is permitted.
 func writable(string) error { return nil }

@@ -1,7 +1,7 @@
-// Package private is the door between package sluice and the packages of this repository that know more of its types than
-// users need: what numbers a limit has, and the shortcuts that stores offer.
+// Package private gives the packages of this repository access to unexported parts of package sluice: the numbers of
+// limits, and the fast paths of stores.
 //
-// Package sluice sets the functions when it is initialised. What they are given is a pointer to one of its types.
+// Package sluice sets the functions when it is initialised. Their arguments are pointers to its types.
 package private
 
 import (
@@ -13,54 +13,54 @@ import (
 )
 
 var (
-	// RuleOf is a *sluice.Rule as the layers below the limiter know it, or nil if NewRule has not made it.
+	// RuleOf returns a *sluice.Rule for the internal packages, or nil if it was not created by NewRule.
 	RuleOf func(rule any) *group.Rule
-	// Silenced is a *sluice.Rule in shadow: it denies no request, and has the same counts.
+	// Silenced returns a *sluice.Rule in shadow mode: it denies no request, and shares the buckets of rule.
 	Silenced func(rule any) any
-	// ParamsOf are the numbers of a *sluice.Limit, or nil before Build.
+	// ParamsOf returns the numbers of a *sluice.Limit, or nil before Build.
 	ParamsOf func(limit any) *step.Params
-	// MakePart has a *sluice.Limit be a part of another that was built, when it is built itself: what is stored of a bucket
-	// means the same under both, so that a change from one part to another keeps the time until it is full.
+	// MakePart makes a *sluice.Limit, before Build, a part of another built limit: stored buckets have the same meaning
+	// under both, so that a change from one part to another keeps the time until the bucket is full.
 	MakePart func(limit, whole any)
-	// SupportsLease and SupportsEventual tell whether rules with a *sluice.Limit may have that accuracy.
+	// SupportsLease and SupportsEventual report whether rules with a *sluice.Limit may have that accuracy.
 	SupportsLease, SupportsEventual func(limit any) bool
-	// CheckBucket tells what is wrong with a *sluice.Bucket.
+	// CheckBucket returns an error if a *sluice.Bucket is invalid.
 	CheckBucket func(bucket any) error
-	// CheckListOptions fills in what is not set in a *sluice.ListOptions, and tells what is wrong.
+	// CheckListOptions sets the defaults of a *sluice.ListOptions and returns an error if it is invalid.
 	CheckListOptions func(query any) error
-	// CheckResetOptions tells what is wrong with a *sluice.ResetOptions.
+	// CheckResetOptions returns an error if a *sluice.ResetOptions is invalid.
 	CheckResetOptions func(options any) error
 )
 
-// MaxSettleMemory bounds how long a store remembers the id of a settlement; see SettleOnce.
+// MaxSettleMemory bounds how long a store keeps the ID of a settlement; see SettleOnce.
 const MaxSettleMemory = 2 * time.Hour
 
-// What edges of this repository do with a *sluice.Limiter and users need not. Takes and out are *[]sluice.Take and
+// Functions on a *sluice.Limiter for middleware and services of this repository. takes and out are *[]sluice.Take and
 // *[]sluice.Decision.
 var (
-	// DecideQuiet is Limiter.Decide without a report to its Events, for edges that ask again until they are allowed.
+	// DecideQuiet is Limiter.Decide without a report to its Events, for callers that retry until they are allowed.
 	DecideQuiet func(ctx context.Context, limiter, takes, out any) (bool, error)
-	// ReportDecisions tells the limiter's Events of decisions.
+	// ReportDecisions reports decisions to the limiter's Events.
 	ReportDecisions func(ctx context.Context, limiter, takes, out any)
-	// HoldPermits returns a *sluice.Permit for what the decisions granted of Concurrency limits, a nil one if that is
-	// nothing.
+	// HoldPermits returns a *sluice.Permit for the Concurrency limits among the granted decisions, or a nil one if
+	// there are none.
 	HoldPermits func(limiter, takes, out any) any
-	// SettleOnce is Limiter.Settle of a []sluice.Take, unless an id is one that was settled. It reports whether it was not,
-	// and how much was forgiven. The store remembers the id for as long as it is told, at most MaxSettleMemory.
+	// SettleOnce is Limiter.Settle of a []sluice.Take, unless the ID was already settled. It reports whether it
+	// settled, and the forgiven cost. The store keeps the ID for remember, at most MaxSettleMemory.
 	SettleOnce func(ctx context.Context, limiter any, id string, remember time.Duration, takes any) (settled bool, forgiven int64, err error)
-	// Refund gives back what earlier takes charged that no receipt names: the takes have negative costs, and Granted of the
-	// decisions says how much of that was counted and is given back. A store that cannot answer is an error.
+	// Refund refunds charges of earlier takes without their receipts: the takes have negative costs, and Granted of the
+	// decisions is the refunded amount, at most the current usage. It returns an error if the store is unavailable.
 	Refund func(ctx context.Context, limiter, takes, out any) error
 	// IsSuspended reports whether a rule is suspended, by its name or that of one of its limits.
 	IsSuspended func(limiter any, rule string) bool
-	// HasLimitFor reports whether the limiter was made with WithLimitFor.
+	// HasLimitFor reports whether the limiter was created with WithLimitFor.
 	HasLimitFor func(limiter any) bool
 	// IsRemote reports whether the limiter's store is a sluice.RemoteStore.
 	IsRemote func(limiter any) bool
 )
 
-// CounterKind is the way a *sluice.Limit counts: limits of one kind share their counts when the numbers change. It is ""
-// for a limit that was not made by Build.
+// CounterKind returns the kind of algorithm of a *sluice.Limit: limits of one kind keep their usage when the numbers
+// change. It is "" for a limit that was not created by Build.
 func CounterKind(limit any) string {
 	p := ParamsOf(limit)
 	if p == nil {
@@ -69,14 +69,14 @@ func CounterKind(limit any) string {
 	return p.Name()
 }
 
-// Fast is a shortcut that a store in this process offers.
+// Fast is the fast path of a store in this process.
 type Fast interface {
-	// TakeFast applies one take that asks for nothing but its cost. An answer without At is none: ask Apply.
+	// TakeFast applies one take that has only a cost. If At of the result is 0, the take was not decided: call Apply.
 	TakeFast(ctx context.Context, r *group.Rule, p *step.Params, key string, cost int64) (FastAnswer, error)
 }
 
-// FastAnswer is a decision of the common kind: all of the cost, now or not. It has four fields because structs of more do
-// not travel in registers.
+// FastAnswer is a decision about all of the cost, without a delay. It has four fields because larger structs are not
+// passed in registers.
 type FastAnswer struct {
 	At         int64 // 0: not decided
 	Remaining  int64
@@ -84,11 +84,11 @@ type FastAnswer struct {
 	ResetAfter time.Duration
 }
 
-// Engine is how a store that asks servers is asked in integers.
+// Engine is the interface of a remote store for ops.
 type Engine interface {
-	// ApplyOps keeps neither ops nor out.
+	// ApplyOps does not retain ops or out.
 	ApplyOps(ctx context.Context, ops []group.Op, out []group.Answer) error
-	// ShardOf is the number of the server that the op's key lives on.
+	// ShardOf returns the index of the shard that stores the op's key.
 	ShardOf(op *group.Op) int
 }
 
@@ -97,14 +97,14 @@ var (
 	engineOf []func(store any) Engine
 )
 
-// RegisterFast is called by stores when they are initialised, with what finds the shortcut of one of theirs. For another's
-// store that returns nil.
+// RegisterFast is called by store packages when they are initialised. find returns the fast path of a store of the
+// package, or nil for other stores.
 func RegisterFast(find func(store any) Fast) { fastOf = append(fastOf, find) }
 
-// RegisterEngine is RegisterFast for engines.
+// RegisterEngine is like RegisterFast for engines.
 func RegisterEngine(find func(store any) Engine) { engineOf = append(engineOf, find) }
 
-// EngineOf is how the store is asked in integers, or nil.
+// EngineOf returns the store's engine, or nil.
 func EngineOf(store any) Engine {
 	for _, find := range engineOf {
 		if e := find(store); e != nil {
@@ -114,7 +114,7 @@ func EngineOf(store any) Engine {
 	return nil
 }
 
-// FastOf is the store's shortcut, or nil.
+// FastOf returns the store's fast path, or nil.
 func FastOf(store any) Fast {
 	for _, find := range fastOf {
 		if f := find(store); f != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// wrapped hides what the store in it is.
+// wrapped hides the type of its store.
 type wrapped struct{ sluice.Store }
 
 func TestFastOf(t *testing.T) {
@@ -35,7 +35,7 @@ func TestDoor(t *testing.T) {
 	}
 }
 
-// A store that hides its shortcut decides the same.
+// A store that hides its fast path makes the same decisions.
 func TestWrapped(t *testing.T) {
 	limit := sluice.PerHour(2)
 	for name, store := range map[string]sluice.Store{"own": memstore.New(), "wrapped": wrapped{memstore.New()}} {

@@ -1,4 +1,4 @@
-// Package problem writes application/problem+json (RFC 9457): what Sluice answers instead of what was asked for.
+// Package problem writes error responses of type application/problem+json (RFC 9457).
 package problem
 
 import (
@@ -18,7 +18,7 @@ const (
 	TypeCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
-// Problem is a body of RFC 9457. What is behind Status is left out if it is zero.
+// Problem is the body of an RFC 9457 response. Fields after Status are omitted if they are zero.
 type Problem struct {
 	Type         string
 	Title        string
@@ -28,20 +28,20 @@ type Problem struct {
 	Violated     []string // policies
 	RetryAfterMS int64
 	RequestID    string
-	Faults       json.RawMessage // a list of what is wrong, one by one
+	Errors       json.RawMessage // JSON array of errors, such as those of a rule file
 }
 
-// New describes a status that needs no type of its own.
+// New returns a Problem of type about:blank, whose title is the text of the status.
 func New(status int, detail string) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
 }
 
-// Write answers with the problem.
+// Write writes the problem as the response.
 func (p *Problem) Write(w http.ResponseWriter) {
 	buf := buffers.Get().(*[]byte)
 	body := append(p.AppendJSON((*buf)[:0]), '\n')
 	h := w.Header()
-	delete(h, "Content-Length") // of what would have been sent
+	delete(h, "Content-Length") // of the response that the problem replaces
 	h["Content-Type"] = contentType
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(body)
@@ -54,7 +54,8 @@ var (
 	contentType = []string{MediaType}
 )
 
-// AppendJSON writes what encoding/json does, for less: denials are many when servers are busy.
+// AppendJSON appends the JSON form. It has the same output as encoding/json without allocations, because an overloaded
+// server sends many denials.
 func (p *Problem) AppendJSON(b []byte) []byte {
 	b = appendJSONString(append(b, `{"type":`...), p.Type)
 	b = appendJSONString(append(b, `,"title":`...), p.Title)
@@ -82,17 +83,17 @@ func (p *Problem) AppendJSON(b []byte) []byte {
 	if p.RequestID != "" {
 		b = appendJSONString(append(b, `,"request_id":`...), p.RequestID)
 	}
-	if len(p.Faults) > 0 {
-		b = append(append(b, `,"faults":`...), p.Faults...)
+	if len(p.Errors) > 0 {
+		b = append(append(b, `,"errors":`...), p.Errors...)
 	}
 	return append(b, '}')
 }
 
-// appendJSONString leaves what is not plain to encoding/json.
+// appendJSONString appends a JSON string. Strings with characters to be escaped are left to encoding/json.
 func appendJSONString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			text, _ := json.Marshal(strings.Clone(s)) // the original stays where it is; strings always marshal
+			text, _ := json.Marshal(strings.Clone(s)) // the clone keeps s from escaping to the heap; strings always marshal
 			return append(b, text...)
 		}
 	}
@@ -101,13 +102,13 @@ func appendJSONString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// maxInstance bounds what of a path is sent back.
+// maxInstance is the maximum length of Instance in bytes.
 const maxInstance = 256
 
-// Instance is the request's path as a relative reference. The query is left out, since it may hold secrets.
+// Instance returns the request's path as a relative reference, without the query, which may contain secrets.
 func Instance(r *http.Request) string {
 	s := r.URL.EscapedPath()
-	if strings.HasPrefix(s, "//") { // would be read as another host
+	if strings.HasPrefix(s, "//") { // would be a reference to another host
 		s = "/" + strings.TrimLeft(s, "/")
 	}
 	if len(s) <= maxInstance {
@@ -120,7 +121,8 @@ func Instance(r *http.Request) string {
 	return s
 }
 
-// SetAside marks a response as none of an upstream's: writers that learn from responses, by a method of that name, ignore it.
+// SetAside marks a response that does not come from the upstream. It calls the method SetAside of each wrapped writer that
+// has one: an adaptive limit then ignores the response.
 func SetAside(w http.ResponseWriter) {
 	for w != nil {
 		if a, ok := w.(interface{ SetAside() }); ok {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// FuzzProblem: the body is what encoding/json would write, whatever rules and paths are called.
+// FuzzProblem: for any names of rules and paths, the body is the output of encoding/json.
 func FuzzProblem(f *testing.F) {
-	f.Add("quota", "Too Many Requests", 429, "Rate limit a is used up.", "/v1/items", "a", "b", int64(1))
+	f.Add("quota", "Too Many Requests", 429, "Rate limit a exceeded.", "/v1/items", "a", "b", int64(1))
 	f.Add(`"`, "\\", 0, "<&>", "\x00\x1f\x7f", "é\u2028\u2029", "\xff\xfe", int64(-1))
 	f.Add("", "", -5, "", "", "", "~ ", int64(0))
 	f.Fuzz(func(t *testing.T, kind, title string, status int, detail, instance, one, two string, after int64) {
@@ -34,7 +34,7 @@ func FuzzProblem(f *testing.F) {
 	})
 }
 
-// What is written is in a buffer that is used again: nobody may see the next one's.
+// Write reuses its buffer: a response must not contain the body of another one.
 func TestProblemBuffers(t *testing.T) {
 	first, second := httptest.NewRecorder(), httptest.NewRecorder()
 	(&Problem{Title: "first", Status: http.StatusTooManyRequests}).Write(first)

@@ -1,3 +1,3 @@
-// Package quota tells callers what is left of their limits: in response headers of several formats, in the words of a
-// denial, and beside the headers in which an upstream tells of its own limits.
+// Package quota writes the remaining quota of a client: response headers in several formats, the problem detail of a
+// denial, and the merge of quota headers with those of an upstream.
 package quota

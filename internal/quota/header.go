@@ -12,21 +12,21 @@ import (
 	"github.com/sluiceproject/sluice/internal/problem"
 )
 
-// Format is a set of headers that tell callers their quota. Formats are combined with |.
+// Format is a set of response headers that carry the quota. Formats are combined with |.
 type Format uint8
 
 const (
-	// XRateLimit is X-Ratelimit-Limit, -Remaining and -Reset, and on denials -Retry-After. A cost that exceeds the limit has neither
-	// of the last two.
+	// XRateLimit is X-Ratelimit-Limit, -Remaining and -Reset, and on denials -Retry-After. Reset and Retry-After are absent
+	// if the cost exceeds the limit.
 	XRateLimit Format = 1 << iota
-	// IETF is Ratelimit-Policy and Ratelimit as in draft-ietf-httpapi-ratelimit-headers-11, structured fields both.
+	// IETF is Ratelimit-Policy and Ratelimit, the structured fields of draft-ietf-httpapi-ratelimit-headers-11.
 	IETF
-	// Draft03 is X-Ratelimit-Limit, -Remaining and -Reset as an early draft had them and Envoy sends them:
-	// X-Ratelimit-Limit is `100, 100;w=60;name="api"`. It shares names with XRateLimit and excludes it.
+	// Draft03 is X-Ratelimit-Limit, -Remaining and -Reset in the format of draft 03, which Envoy sends:
+	// X-Ratelimit-Limit is `100, 100;w=60;name="api"`. It cannot be combined with XRateLimit, which uses the same names.
 	Draft03
 )
 
-// Names in the form that http.Header keeps them in, so that they can be put there directly.
+// Header names in canonical form, so that they can be used as keys of an http.Header.
 const (
 	headerLimit      = "X-Ratelimit-Limit"
 	headerRemaining  = "X-Ratelimit-Remaining"
@@ -40,7 +40,7 @@ const (
 	headerExpose     = "Access-Control-Expose-Headers"
 )
 
-// exposed are the headers that scripts from other origins may read.
+// exposed returns the value of Access-Control-Expose-Headers: the headers that scripts of other origins may read.
 func (f Format) exposed() string {
 	names := []string{headerRetryAfter, headerDegraded, headerDelay}
 	if f&(XRateLimit|Draft03) != 0 {
@@ -55,27 +55,27 @@ func (f Format) exposed() string {
 	return strings.Join(names, ", ")
 }
 
-// Headers says how headers are written.
+// Headers writes quota headers in a set of formats.
 type Headers struct {
 	formats Format
 	epoch   bool
 	exposed string
 }
 
-// NewHeaders returns how headers are written in these formats, of which XRateLimit and Draft03 exclude each other. With
-// resetAsUnixTime X-Ratelimit-Reset is seconds since 1970, not from now.
+// NewHeaders returns Headers for the formats, of which XRateLimit and Draft03 exclude each other. With resetAsUnixTime
+// X-Ratelimit-Reset is a Unix timestamp instead of seconds from now.
 func NewHeaders(formats Format, resetAsUnixTime bool) Headers {
 	return Headers{formats, resetAsUnixTime, formats.exposed()}
 }
 
-// Exposed lists the headers that scripts of other origins may read.
+// Exposed returns the names of the headers that scripts of other origins may read.
 func (c *Headers) Exposed() []string { return strings.Split(c.exposed, ", ") }
 
-// DefaultHeaders are those that callers are told their quota in unless somebody chooses others.
+// DefaultHeaders returns Headers for the default formats, XRateLimit and IETF.
 func DefaultHeaders() Headers { return NewHeaders(XRateLimit|IETF, false) }
 
-// fields sets headers of one value each. The values share an array, which is one allocation for all; each header's
-// slice ends where its value does, so that appending to it leaves the others alone.
+// fields sets headers of one value each. The values share an array, so that all of them take one allocation. The capacity
+// of each header's slice ends at its value, so that appending to it does not overwrite another header.
 type fields struct {
 	h      http.Header
 	values []string
@@ -83,14 +83,14 @@ type fields struct {
 
 func (f *fields) set(name, value string) {
 	if f.values == nil {
-		f.values = make([]string, 0, 5) // what an allowed response has by default
+		f.values = make([]string, 0, 5) // default headers of an allowed response
 	}
 	f.values = append(f.values, value)
 	n := len(f.values)
 	f.h[name] = f.values[n-1 : n : n]
 }
 
-// contains reports whether a line has text in it.
+// contains reports whether a line contains text.
 func contains(lines []string, text string) bool {
 	for _, line := range lines {
 		if strings.Contains(line, text) {
@@ -100,7 +100,7 @@ func contains(lines []string, text string) bool {
 	return false
 }
 
-// add appends to what is there. That may be a slice that others share, so it is copied.
+// add appends a value to a header. It copies the header's slice, which others may share.
 func (f *fields) add(name, value string) {
 	if old := f.h[name]; len(old) > 0 {
 		f.h[name] = append(old[:len(old):len(old)], value)
@@ -109,8 +109,8 @@ func (f *fields) add(name, value string) {
 	f.set(name, value)
 }
 
-// Set tells the caller of a request the outcome of all rules that are enforced; denied says whether the request was. Of rules in
-// shadow mode callers are told nothing: they never deny, and a client that slowed down for one would be limited by it.
+// Set sets the quota headers for the decisions of all enforced rules. Rules in shadow mode are not listed: they never deny,
+// and a client that slowed down for one would be limited by it.
 func (c *Headers) Set(h http.Header, r *http.Request, ps *Policies, ds []sluice.Decision, denied bool) {
 	tight := ps.mostRestrictive(ds)
 	if tight < 0 {
@@ -118,7 +118,7 @@ func (c *Headers) Set(h http.Header, r *http.Request, ps *Policies, ds []sluice.
 	}
 	f := fields{h: h}
 	if denied {
-		f.values = make([]string, 0, 7) // what a denial has by default
+		f.values = make([]string, 0, 7) // default headers of a denial
 	}
 	if len(r.Header["Origin"]) > 0 && !contains(h[headerExpose], c.exposed) {
 		f.add(headerExpose, c.exposed)
@@ -140,12 +140,12 @@ func (c *Headers) Set(h http.Header, r *http.Request, ps *Policies, ds []sluice.
 			f.set(headerXRetry, s)
 		}
 	}
-	if source < sluice.SourceFailOpen && c.formats != 0 { // an open or closed rule counts nothing: its numbers would be made up
+	if source < sluice.SourceFailOpen && c.formats != 0 { // fail open and fail closed count nothing and have no numbers
 		c.setQuota(&f, ps, ds, tight, denied)
 	}
 }
 
-// setQuota sets the headers with numbers. They are written into one string and cut out of it.
+// setQuota sets the headers with numbers. Their values are substrings of one string, which takes one allocation.
 func (c *Headers) setQuota(f *fields, ps *Policies, ds []sluice.Decision, tight int, denied bool) {
 	d := &ds[tight]
 	remaining := clampInt(d.Remaining)
@@ -180,7 +180,7 @@ func (c *Headers) setQuota(f *fields, ps *Policies, ds []sluice.Decision, tight 
 		f.set(headerLimit, limit)
 		f.set(headerRemaining, text[:atReset])
 		if denied && d.ExceedsLimit {
-			delete(f.h, headerReset) // that of middleware around this one: no time helps
+			delete(f.h, headerReset) // set by middleware around this one; no retry can succeed
 		} else {
 			f.set(headerReset, text[atReset:atItems])
 		}
@@ -197,7 +197,7 @@ func (c *Headers) setQuota(f *fields, ps *Policies, ds []sluice.Decision, tight 
 
 func (c *Headers) appendReset(b []byte, d *sluice.Decision, denied bool) []byte {
 	after := d.ResetAfter
-	if denied { // clients sleep until the reset; a bucket has room again long before it is full
+	if denied { // clients sleep until the reset; a bucket allows requests long before it is full
 		after = max(d.RetryAfter, time.Second)
 	}
 	if c.epoch && c.formats&Draft03 == 0 {
@@ -207,8 +207,8 @@ func (c *Headers) appendReset(b []byte, d *sluice.Decision, denied bool) []byte 
 	return strconv.AppendInt(b, CeilSeconds(after), 10)
 }
 
-// appendItems writes the Ratelimit list. On a denial it has only the rules that denied: Retry-After must not be
-// earlier than any t that is sent with it, and the other rules' windows may be long.
+// appendItems appends the Ratelimit list. On a denial it contains only the rules that denied: Retry-After must not be
+// earlier than any t in the same response, and the windows of other rules may be long.
 func appendItems(b []byte, ps *Policies, ds []sluice.Decision, denied bool) []byte {
 	first := true
 	for i := range ps.each {
@@ -229,8 +229,8 @@ func appendItems(b []byte, ps *Policies, ds []sluice.Decision, denied bool) []by
 	return b
 }
 
-// tighter tells whether this quota has a smaller share left than the one in the header, if there is one: that of
-// middleware around this one.
+// tighter reports whether this quota has a smaller share remaining than the quota that middleware around this one has set
+// in the header. It is true if there is none.
 func tighter(h http.Header, remaining, limit int64) bool {
 	old := h[headerRemaining]
 	if len(old) == 0 || len(h[headerLimit]) == 0 {
@@ -245,8 +245,9 @@ func tighter(h http.Header, remaining, limit int64) bool {
 	return float64(remaining)*float64(oldLimit) < float64(oldRemaining)*float64(limit)
 }
 
-// SetRetry sets the headers of a 429 that no decision of a rule is behind, such as that of a bound: when to retry, at least after
-// 1 s, and that nothing is left of the limit. A limit that the headers tell already stays. It returns the seconds, rounded up.
+// SetRetry sets the headers of a 429 that was not decided by a rule, such as one for an exceeded bound: the time to retry,
+// at least 1 s, and a remaining quota of 0. If a limit is already set, limit and remaining quota are not changed. It
+// returns the time to retry in seconds, rounded up.
 func SetRetry(h http.Header, limit int64, after time.Duration) (seconds int64) {
 	seconds = max(1, CeilSeconds(after))
 	text := strconv.FormatInt(seconds, 10)
@@ -261,7 +262,8 @@ func SetRetry(h http.Header, limit int64, after time.Duration) (seconds int64) {
 	return seconds
 }
 
-// SetProblem sets the headers of [SetRetry], and says the same in the body.
+// SetProblem sets the headers of [SetRetry] and the corresponding fields of the problem, and appends the time to retry to
+// its detail.
 func SetProblem(h http.Header, p *problem.Problem, limit int64, after time.Duration) {
 	seconds := SetRetry(h, limit, after)
 	detail, sentence := strings.CutSuffix(p.Detail, ".")
@@ -273,28 +275,28 @@ func SetProblem(h http.Header, p *problem.Problem, limit int64, after time.Durat
 	p.RetryAfterMS = max(after, time.Second).Milliseconds()
 }
 
-// SetDelay tells a caller who waited for how long.
+// SetDelay sets X-Ratelimit-Delay, in seconds, if the request was delayed by at least 1 ms.
 func SetDelay(h http.Header, waited time.Duration) {
 	if ms := waited.Milliseconds(); ms > 0 {
 		h[headerDelay] = []string{strconv.FormatFloat(float64(ms)/1000, 'f', 3, 64)}
 	}
 }
 
-// TakeHeaders sets headers that tell callers what became of takes. What headers say of a limit is made once and kept, so
-// it is for one set of rules, and goes away with it.
+// TakeHeaders sets quota headers for the decisions of takes. It caches the constant parts per limit, so that a TakeHeaders
+// must be used with one rule set only.
 type TakeHeaders struct {
 	Headers
 	policies Cache
-	lists    sync.Pool // of *List
+	lists    sync.Pool // *List
 }
 
-// NewTakeHeaders returns one that knows nothing yet.
+// NewTakeHeaders returns a TakeHeaders with an empty cache.
 func NewTakeHeaders(h Headers) *TakeHeaders {
 	return &TakeHeaders{Headers: h, lists: sync.Pool{New: func() any { return new(List) }}}
 }
 
-// SetFor sets the headers of the answer to a request that was allowed or denied. decisions[i] is that of takes[i], and
-// there is at least one. What a denial's body may say, [NewDenial] knows.
+// SetFor sets the headers of the response to an allowed or denied request. decisions[i] is the decision of takes[i], and
+// there is at least one. [NewDenial] provides the body of a denial.
 func (t *TakeHeaders) SetFor(h http.Header, r *http.Request, takes []sluice.Take, decisions []sluice.Decision, denied bool) {
 	l := t.lists.Get().(*List)
 	t.Set(h, r, l.Of(&t.policies, takes), decisions, denied)

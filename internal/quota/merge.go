@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// Merge adds the headers of an upstream's answer to ours, which tell the quota already. It is for proxies, which
-// must not make the upstream's limits look more generous than they are, nor hide them:
+// Merge adds the headers of an upstream's response to ours, which already contain our quota. It is for proxies, which must
+// neither hide the upstream's limits nor make them look higher than they are:
 //
-//   - X-Ratelimit-Limit, -Remaining and -Reset are those of the one with fewer requests remaining, so that a caller
-//     who goes by them exceeds neither limit; of equals, those that are reset later. What cannot be compared is the
+//   - X-Ratelimit-Limit, -Remaining and -Reset are those with fewer requests remaining, so that a client that follows them
+//     exceeds neither limit; if the numbers are equal, those with the later reset. If they cannot be compared, they are the
 //     upstream's.
-//   - Retry-After and X-Ratelimit-Retry-After are the later.
-//   - Ratelimit and Ratelimit-Policy list the upstream's policies and ours. One of ours whose name the upstream uses
-//     too is told as "outer/name".
-//   - All else is the upstream's, behind what is there. That includes other spellings of the same things, such as
+//   - Retry-After and X-Ratelimit-Retry-After are the later of both.
+//   - Ratelimit and Ratelimit-Policy list the upstream's policies and ours. A policy of ours whose name the upstream also
+//     uses is renamed to "outer/name".
+//   - All other headers of the upstream are appended, including other spellings of quota headers, such as
 //     X-Rate-Limit-Limit and Ratelimit-Limit.
 //
 // The upstream's header is not changed.
@@ -32,12 +32,12 @@ func Merge(ours, upstream http.Header) {
 			addAll(ours, name, values)
 		}
 	}
-	if quota { // most upstreams tell none
+	if quota { // most upstreams send no quota
 		mergeLimits(ours, upstream)
 	}
 }
 
-// mergeLimits merges the headers about limits.
+// mergeLimits merges the quota headers.
 func mergeLimits(ours, upstream http.Header) {
 	now := time.Now()
 	mergeQuota(ours, upstream, now)
@@ -54,7 +54,7 @@ func mergeLimits(ours, upstream http.Header) {
 	}
 }
 
-// addAll puts values behind those that are there, into none of the slices that there are.
+// addAll appends values to a header, without writing to the existing slices.
 func addAll(h http.Header, name string, values []string) {
 	if old := h[name]; len(old) > 0 {
 		values = append(old[:len(old):len(old)], values...)
@@ -69,7 +69,8 @@ func first(h http.Header, name string) string {
 	return ""
 }
 
-// mergeQuota keeps the stricter of two quotas as a whole: a limit beside another's remainder would make no sense.
+// mergeQuota keeps the stricter quota with all of its headers, because the limit of one quota must not be combined with the
+// remaining number of another.
 func mergeQuota(ours, upstream http.Header, now time.Time) {
 	names := [...]string{headerLimit, headerRemaining, headerReset}
 	given := false
@@ -88,12 +89,12 @@ func mergeQuota(ours, upstream http.Header, now time.Time) {
 	}
 }
 
-// stricterQuota tells whether the upstream's quota allows no more than ours.
+// stricterQuota reports whether the upstream's quota allows no more than ours.
 func stricterQuota(upstream, ours http.Header, now time.Time) bool {
 	theirs, known := leadingInt(first(upstream, headerRemaining))
 	remaining, own := leadingInt(first(ours, headerRemaining))
 	switch {
-	case own && len(upstream[headerRemaining]) == 0: // only how much a window holds, if that
+	case own && len(upstream[headerRemaining]) == 0: // at most the limit is known
 		most, ok := leadingInt(first(upstream, headerLimit))
 		limit, _ := leadingInt(first(ours, headerLimit))
 		return ok && most < limit
@@ -105,7 +106,7 @@ func stricterQuota(upstream, ours http.Header, now time.Time) bool {
 	return !later(first(ours, headerReset), first(upstream, headerReset), now)
 }
 
-// leadingInt reads a whole number, or the first of a list as early drafts had it: "10, 10;w=60".
+// leadingInt parses an integer, or the first item of a list as in early drafts: "10, 10;w=60".
 func leadingInt(s string) (int64, bool) {
 	s, _, _ = strings.Cut(s, ",")
 	s, _, _ = strings.Cut(s, ";")
@@ -113,7 +114,7 @@ func leadingInt(s string) (int64, bool) {
 	return n, err == nil
 }
 
-// later tells whether a names a later time than b. What cannot be read names none.
+// later reports whether a is a later time than b. A valid time is later than an invalid one.
 func later(a, b string, now time.Time) bool {
 	from, ok := seconds(a, now)
 	if !ok {
@@ -123,11 +124,11 @@ func later(a, b string, now time.Time) bool {
 	return !ok || from > to
 }
 
-// epoch is when a number of seconds can only be a time since 1970.
+// epoch is the number from which seconds are a Unix timestamp instead of a duration.
 const epoch = 1e9
 
-// seconds reads how long something lasts: seconds, with or without a fraction, the seconds since 1970 of when it is over, a
-// date, or a duration as Go writes it.
+// seconds parses a time and returns the seconds from now. The forms are seconds with or without a fraction, a Unix timestamp,
+// an HTTP date, and a Go duration.
 func seconds(s string, now time.Time) (float64, bool) {
 	s = strings.TrimSpace(s)
 	if n, err := strconv.ParseFloat(s, 64); err == nil && !math.IsNaN(n) {
@@ -145,7 +146,7 @@ func seconds(s string, now time.Time) (float64, bool) {
 	return 0, false
 }
 
-// renameOurs gives policies of ours whose names the upstream uses as well other names.
+// renameOurs renames our policies whose names the upstream also uses.
 func renameOurs(ours, upstream http.Header) {
 	theirs := make(map[string]bool)
 	for _, name := range [...]string{headerPolicy, headerRateLimit} {
@@ -177,7 +178,7 @@ func renameItems(line string, taken map[string]bool) string {
 	return strings.Join(items, ", ")
 }
 
-// KeepItems removes the items of Ratelimit whose names are not listed, or all of it if none is left.
+// KeepItems removes the items of Ratelimit whose names are not listed, and the header if no item is left.
 func KeepItems(h http.Header, names []string) {
 	var kept []string
 	for _, line := range h[headerRateLimit] {
@@ -194,7 +195,7 @@ func KeepItems(h http.Header, names []string) {
 	h[headerRateLimit] = []string{strings.Join(kept, ", ")}
 }
 
-// eachItem visits the items of a list. A comma inside a string does not end one.
+// eachItem calls visit for each item of a list. A comma inside a quoted string does not end an item.
 func eachItem(line string, visit func(item string)) {
 	quoted, from := false, 0
 	for i := 0; i < len(line); i++ {
@@ -211,7 +212,7 @@ func eachItem(line string, visit func(item string)) {
 	visit(strings.TrimSpace(line[from:]))
 }
 
-// itemName is the name of a policy: a String, or a Token as some write it.
+// itemName returns the name of a policy: a String, or a Token, which some servers send instead.
 func itemName(item string) string {
 	if !strings.HasPrefix(item, `"`) {
 		name, _, _ := strings.Cut(item, ";")

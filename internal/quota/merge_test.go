@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/quota"
 )
 
-// headersOf makes a header of names and values in turn. A name may occur several times.
+// headersOf returns a header of alternating names and values. A name may occur several times.
 func headersOf(pairs ...string) http.Header {
 	h := make(http.Header)
 	for i := 0; i < len(pairs); i += 2 {
@@ -104,8 +104,8 @@ func TestMergeHeaders(t *testing.T) {
 	}
 }
 
-// TestMergeHeadersNeverMore: who goes by the merged headers spends no more at once, and comes back no sooner, than by
-// either of the two; and no field of either is gone.
+// TestMergeHeadersNeverMore: the merged headers allow no more requests and no earlier retry than either of the two, and
+// contain every field of both.
 func TestMergeHeadersNeverMore(t *testing.T) {
 	for seed := range uint64(5000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -128,7 +128,7 @@ func TestMergeHeadersNeverMore(t *testing.T) {
 		for _, h := range []http.Header{ours, upstream} {
 			for name := range h {
 				if merged.Get(name) == "" {
-					t.Fatalf("seed %d: %s is gone: %v and %v became %v", seed, name, ours, upstream, merged)
+					t.Fatalf("seed %d: %s is missing: %v and %v became %v", seed, name, ours, upstream, merged)
 				}
 			}
 			if h.Get("X-Ratelimit-Remaining") != "" && number(merged, "X-Ratelimit-Remaining") > number(h, "X-Ratelimit-Remaining") ||
@@ -140,7 +140,7 @@ func TestMergeHeadersNeverMore(t *testing.T) {
 	}
 }
 
-// TestMergeAllocations: an upstream that tells of no limits costs nothing.
+// TestMergeAllocations: merging allocates nothing if the upstream sends no quota.
 func TestMergeAllocations(t *testing.T) {
 	ours, upstream := http.Header{}, http.Header{"Content-Type": {"text/plain"}, "Content-Length": {"3"}, "Date": {"now"}}
 	if got := testing.AllocsPerRun(100, func() {

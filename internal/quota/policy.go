@@ -10,29 +10,29 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// policy is a rule's limit as headers say it, as far as that does not depend on the decision.
+// policy holds the parts of the headers for a rule's limit that do not depend on the decision.
 type policy struct {
-	name   string // what callers know the rule by: printable ASCII
-	quoted string // name as a structured field's String
-	shadow bool   // callers are not told of it: it never denies
+	name   string // the rule's name in printable ASCII, as clients see it
+	quoted string // name as a String of a structured field
+	shadow bool   // not listed in headers, because it never denies
 	limit  *sluice.Limit
 	quota  int64
 	digits string // quota in decimal
-	window int64  // seconds until an unused limit that was spent at once is whole again; 0: unknown
+	window int64  // seconds until a fully used limit is fully available again; 0: unknown
 
 	ietf    string // its item of Ratelimit-Policy
-	draft03 string // its part of X-Ratelimit-Limit behind the quota
+	draft03 string // its part of X-Ratelimit-Limit after the quota
 }
 
-// Policies are those of the rules that a request is decided by, and the headers that list them. Where the rules differ
-// from request to request there are no lists: they are put together with the rest of the headers.
+// Policies holds the policies of the rules that apply to a request, and the headers that list them. If the rules differ
+// between requests, ietf and draft03 are empty and are built together with the other headers.
 type Policies struct {
 	each    []*policy
 	ietf    string // Ratelimit-Policy
-	draft03 string // X-Ratelimit-Limit behind the quota
+	draft03 string // X-Ratelimit-Limit after the quota
 }
 
-// NewPolicies prepares the headers of rules. limits[i], if there is one, applies instead of the rule's own.
+// NewPolicies returns the policies of rules. limits[i], if present, replaces the limit of rules[i].
 func NewPolicies(rules []*sluice.Rule, limits ...*sluice.Limit) *Policies {
 	ps := &Policies{each: make([]*policy, len(rules))}
 	for i, rule := range rules {
@@ -46,13 +46,13 @@ func NewPolicies(rules []*sluice.Rule, limits ...*sluice.Limit) *Policies {
 	return ps
 }
 
-// List lists the rules of takes and their policies.
+// List is a reusable list of the rules of takes and their policies.
 type List struct {
 	Rules   []*sluice.Rule
-	several Policies // if there are several
+	several Policies // used if there are several takes
 }
 
-// Of returns the policies of takes, good until the next use.
+// Of returns the policies of takes. The result is valid until the next call.
 func (l *List) Of(c *Cache, takes []sluice.Take) *Policies {
 	l.Rules, l.several.each = l.Rules[:0], l.several.each[:0]
 	for i := range takes {
@@ -66,10 +66,10 @@ func (l *List) Of(c *Cache, takes []sluice.Take) *Policies {
 	return &l.several
 }
 
-// Cache has the policies of rules and limits, made when they are first needed. There are never more than the set
-// of rules has limits.
+// Cache caches the policies by rule and limit. It is filled on demand and never has more entries than the rule set has
+// limits.
 type Cache struct {
-	made sync.Map // policyKey → *Policies of that one rule
+	made sync.Map // policyKey → *Policies of one rule
 }
 
 type policyKey struct {
@@ -86,13 +86,14 @@ func (c *Cache) of(t *sluice.Take) *Policies {
 	return ps.(*Policies)
 }
 
-// PoliciesOf prepares the headers of rules that gave these decisions. If there are not as many, the rules are not named.
+// PoliciesOf returns the policies of rules, where ds[i] is the decision of rules[i]. If their numbers differ, it returns
+// Policies that name no rules.
 func PoliciesOf(rules []*sluice.Rule, ds []sluice.Decision) *Policies {
 	if len(rules) != len(ds) {
 		return &Policies{}
 	}
 	ps := NewPolicies(rules)
-	for i := range ds { // a limit for this call only
+	for i := range ds { // the limit may have been chosen for this call only
 		if ps.each[i].quota != clampInt(ds[i].Limit) {
 			ps.each[i] = unknownLimit(rules[i], ds[i].Limit).each[0]
 		}
@@ -101,7 +102,7 @@ func PoliciesOf(rules []*sluice.Rule, ds []sluice.Decision) *Policies {
 	return ps
 }
 
-// unknownLimit prepares the headers of a rule whose limit was chosen inside the limiter, where only the quota is seen.
+// unknownLimit returns the policies of a rule whose limit the limiter has chosen, so that only the quota is known.
 func unknownLimit(rule *sluice.Rule, quota int64) *Policies {
 	p := &policy{name: fieldText(rule.Name), shadow: rule.Shadow, quota: clampInt(quota)}
 	p.items()
@@ -116,7 +117,7 @@ func newPolicy(rule *sluice.Rule, limit *sluice.Limit) *policy {
 		p.quota = clampInt(limit.Burst)
 	}
 	p.window = max(1, CeilSeconds(limit.Window))
-	if limit.Algorithm == sluice.Concurrency { // how long a lease is, is no business of callers
+	if limit.Algorithm == sluice.Concurrency { // the permit TTL is internal
 		p.window = 0
 	}
 	if limit.Burst > 0 {
@@ -126,7 +127,7 @@ func newPolicy(rule *sluice.Rule, limit *sluice.Limit) *policy {
 	return p
 }
 
-// items writes what lists of policies hold for this one.
+// items sets the parts of the policy lists for this policy.
 func (p *policy) items() {
 	p.quoted, p.digits = quote(p.name), strconv.FormatInt(p.quota, 10)
 	window := ""
@@ -141,7 +142,7 @@ func (p *policy) items() {
 	p.draft03 = ", " + p.digits + window + ";name=" + p.quoted
 }
 
-// AppendDenied appends the names, as callers know them, of the rules that denied.
+// AppendDenied appends the names of the rules that denied, as clients see them.
 func (ps *Policies) AppendDenied(names []string, ds []sluice.Decision) []string {
 	for i := range ps.each {
 		if !ds[i].Allowed {
@@ -180,7 +181,7 @@ func (ps *Policies) listDraft03() string {
 	return b.String()
 }
 
-// isShadow reports whether decision i is that of a rule in shadow mode. A decision names its rule if a limiter made it.
+// isShadow reports whether decision i is by a rule in shadow mode. Decisions of a limiter contain their rule.
 func (ps *Policies) isShadow(ds []sluice.Decision, i int) bool {
 	if rule := ds[i].Rule; rule != nil {
 		return rule.Shadow
@@ -188,8 +189,8 @@ func (ps *Policies) isShadow(ds []sluice.Decision, i int) bool {
 	return i < len(ps.each) && ps.each[i].shadow
 }
 
-// mostRestrictive returns the index of the decision that headers tell of: the most restrictive of those whose rule is enforced;
-// see [sluice.MostRestrictive]. It is -1 if no rule is.
+// mostRestrictive returns the index of the most restrictive decision by an enforced rule, see [sluice.MostRestrictive], or
+// -1 if no rule is enforced.
 func (ps *Policies) mostRestrictive(ds []sluice.Decision) int {
 	best := -1
 	for i := range ds {
@@ -206,7 +207,7 @@ func (ps *Policies) mostRestrictive(ds []sluice.Decision) int {
 	return best
 }
 
-// seconds is how long n takes at the sustained rate, rounded up and at least 1: n·Window/Count.
+// seconds returns the time that a cost of n takes at the sustained rate, n × Window/Count, rounded up and at least 1.
 func (p *policy) seconds(n int64) int64 {
 	if p.limit.Count <= 0 {
 		return max(1, CeilSeconds(p.limit.Window))
@@ -226,11 +227,11 @@ func (p *policy) seconds(n int64) int64 {
 	return clampInt(int64(max(1, s)))
 }
 
-// within is the t of a Ratelimit item: how long the remaining quota is for. It is 0 if that is unknown, and for a cost that exceeds
-// the limit, since clients wait for t and retry.
+// within returns the t of a Ratelimit item: the time in seconds that the remaining quota must last. It returns 0 if that is
+// unknown, or if the cost exceeds the limit, because clients wait for t and retry.
 //
-// A bucket is not given the time until it is full. One that is nearly full would promise its whole burst for a second,
-// and a client that spreads what remains over t would go far beyond the rate.
+// For a bucket, t is not the time until it is full. Otherwise a nearly full bucket would offer its whole burst for 1 s, and a
+// client that spreads the remaining quota over t would far exceed the rate.
 func (p *policy) within(d *sluice.Decision) int64 {
 	switch {
 	case !d.Allowed && d.ExceedsLimit:
@@ -244,7 +245,7 @@ func (p *policy) within(d *sluice.Decision) int64 {
 			return p.window
 		}
 		return max(1, CeilSeconds(d.ResetAfter))
-	case d.Remaining <= 0 && p.limit.Burst == 0: // a sliding window: when the first of it wears off is not known
+	case d.Remaining <= 0 && p.limit.Burst == 0: // a sliding window: the time when the first usage expires is unknown
 		return min(max(1, CeilSeconds(d.ResetAfter)), p.window)
 	default:
 		return p.seconds(max(1, d.Remaining))
@@ -256,7 +257,7 @@ const maxInt = 999_999_999_999_999
 
 func clampInt(n int64) int64 { return min(max(0, n), maxInt) }
 
-// CeilSeconds rounds up: whoever waits so long does not come too early.
+// CeilSeconds returns d in seconds, rounded up, so that a client that waits this long does not retry too early.
 func CeilSeconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {
@@ -265,7 +266,7 @@ func CeilSeconds(d time.Duration) int64 {
 	return clampInt(s)
 }
 
-// fieldText makes a name printable ASCII, which is all that a String holds: other bytes become %XX.
+// fieldText converts a name to printable ASCII, the only characters of a String: other bytes become %XX.
 func fieldText(name string) string {
 	for i := 0; i < len(name); i++ {
 		if name[i] < ' ' || name[i] > '~' {
@@ -288,7 +289,7 @@ func percentEncode(name string) string {
 	return b.String()
 }
 
-// quote writes printable ASCII as a String (RFC 9651, section 4.1.6).
+// quote returns printable ASCII as a String (RFC 9651, section 4.1.6).
 func quote(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// A breaker stops asking a server that does not answer. It opens when in the last ten seconds, among at least twenty
-// calls, half failed or four of five were slower than the timeout; and when for a quarter of a second none of at least
-// twenty succeeded. Without the latter a busy process would go on for seconds: the more calls went well before, and the
-// longer each takes now, the later half of them have failed. A server that stumbles for less is forgiven.
+// breaker is a circuit breaker for one shard. It opens when, over the last 10 s and at least 20 calls, ≥ 50 % failed or
+// ≥ 80 % exceeded the timeout, or when 20 consecutive calls failed over ≥ 250 ms. Without the second condition it would
+// stay closed for seconds in a busy process: the more calls succeeded before, and the longer each takes now, the later
+// 50 % of them have failed. Shorter disruptions do not open it. After a successful probe it is half-open for 2 s and
+// passes 10 %, 25 %, 50 % of the calls.
 //
-//	closed ──too many failures──▶ open ──after a while──▶ one probe ──answered──▶ ramping ──2 s──▶ closed
+//	closed ──too many failures──▶ open ──after openFor──▶ one probe ──success──▶ half-open ──2 s──▶ closed
 //	                               ▲                          │                      │
-//	                               └────────failed, waits ────┴──────failures────────┘
-//	                                        twice as long
+//	                               └──failure: openFor × 2────┴───────failures───────┘
 //
-// While it is open, or ramping up to full load, the rules' fail modes answer. The probe runs beside the callers: none of
-// them waits for a server that is probably still away.
+// While it is open, and for calls that a half-open breaker does not pass, the rules' fail modes decide. The probe runs
+// in the background, so that no caller waits for a server that is probably still unavailable.
 type breaker struct {
 	mu                  sync.Mutex // guards the fields below
 	state               breakerState
 	seconds             [breakerWindow]breakerSecond
-	probeAt             time.Time     // open: when to probe
-	openFor             time.Duration // how long it was open last
-	since               time.Time     // ramping: since when
-	rampCalls           int           // ramping: counts calls
-	consecutiveFailures int           // calls that failed one after the other
-	failingSince        time.Time     // when the first of them did
+	probeAt             time.Time     // open: time of the next probe
+	openFor             time.Duration // last duration of the open state
+	since               time.Time     // half-open: start time
+	rampCalls           int           // half-open: number of calls
+	consecutiveFailures int           // number of consecutive failed calls
+	failingSince        time.Time     // time of the first of them
 	probing             bool
 }
 
@@ -41,25 +41,25 @@ const (
 
 // breakerSecond counts the calls of one second.
 type breakerSecond struct {
-	at                  int64 // which second; others are stale
+	at                  int64 // the second; other values are stale
 	calls, failed, slow int
 }
 
 const (
-	breakerWindow = 10 // seconds
-	breakerCalls  = 20 // fewer say nothing
-	// breakerRampCalls are enough of a server that has just been away. One is not: a busy process makes thousands of
-	// calls while the load ramps up, of which one may fail on any day.
+	breakerWindow = 10 // in seconds
+	breakerCalls  = 20 // minimum number of calls for a percentage
+	// breakerRampCalls is the minimum number of calls in the half-open state. It is more than 1, because a busy process
+	// makes thousands of calls in that state, of which one may fail at any time.
 	breakerRampCalls = 5
 	breakerStreak    = 250 * time.Millisecond
 	breakerMinOpen   = 250 * time.Millisecond
-	// breakerMaxOpen, with half as much again of jitter, has a server that is back asked within two seconds. A probe a
-	// second from each process is nothing to a server that is in trouble.
+	// breakerMaxOpen, with jitter of 50 %, means that a recovered server is called within 2 s. One probe per second and
+	// instance is no load for a server in trouble.
 	breakerMaxOpen = time.Second
 	breakerRamp    = 2 * time.Second
 )
 
-// allow reports whether a call may be made, and whether the caller is to start a probe.
+// allow reports whether a call may be made, and whether the caller must start a probe.
 func (b *breaker) allow(now time.Time) (ok, probe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,15 +82,15 @@ func (b *breaker) allow(now time.Time) (ok, probe bool) {
 	return true, false
 }
 
-// ramping tells that the server has just come back.
+// ramping reports whether the breaker is half-open.
 func (b *breaker) ramping() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.state == breakerHalfOpen
 }
 
-// rampPercent is how many of a hundred calls are let through so long after a probe was answered: a server that has just
-// come back is not asked everything at once.
+// rampPercent returns the percentage of calls that pass at a time after a successful probe, so that a recovered server
+// does not get the full load at once.
 func rampPercent(elapsed time.Duration) int {
 	switch {
 	case elapsed < breakerRamp/4:
@@ -103,7 +103,7 @@ func rampPercent(elapsed time.Duration) int {
 	return 100
 }
 
-// record notes how a call went, and reports whether the breaker has opened.
+// record records the result of a call and reports whether the breaker opened.
 func (b *breaker) record(now time.Time, failed, slow bool) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,14 +146,14 @@ func (b *breaker) record(now time.Time, failed, slow bool) (opened bool) {
 	return true
 }
 
-// open begins a pause, each twice as long as the one before, with jitter so that many processes do not probe in step.
+// open opens the breaker, each time for twice as long. Jitter prevents instances from probing at the same time.
 func (b *breaker) open(now time.Time) {
 	b.openFor = min(max(breakerMinOpen, 2*b.openFor), breakerMaxOpen)
 	b.state, b.seconds, b.consecutiveFailures = breakerOpen, [breakerWindow]breakerSecond{}, 0
 	b.probeAt = now.Add(time.Duration(float64(b.openFor) * (0.5 + rand.Float64())))
 }
 
-// recordProbe notes how a probe went, and reports whether the breaker lets calls through again.
+// recordProbe records the result of a probe and reports whether the breaker is half-open now.
 func (b *breaker) recordProbe(now time.Time, answered bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

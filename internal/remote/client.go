@@ -12,10 +12,10 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// IsRemote reports whether the store asks servers.
+// IsRemote reports whether the store is remote.
 func (en *Engine) IsRemote() bool { return len(en.breakers) > 0 }
 
-// Apply decides ops, by the rules' accuracy and, if the store cannot answer, by their fail modes.
+// Apply decides ops according to the rules' accuracy and, if the store is unavailable, their fail modes.
 func (en *Engine) Apply(ctx context.Context, ops []group.Op, out []group.Answer) error {
 	if !en.IsRemote() {
 		if err := en.Store.Apply(ctx, ops, out); err != nil {
@@ -31,8 +31,8 @@ func (en *Engine) Apply(ctx context.Context, ops []group.Op, out []group.Answer)
 	return en.decideRemote(ctx, ops, out, time.Now())
 }
 
-// ApplyOrFail applies takes for which no fail mode could answer, within the timeout, and not at all while their server is
-// given a rest, unless the engine is closed: there is no later then.
+// ApplyOrFail applies takes without fail modes, within the timeout. It returns errBreakerOpen while the breaker of
+// their shard is open, unless the engine is closed, because then there is no later retry.
 func (en *Engine) ApplyOrFail(ctx context.Context, takes []group.Op, out []group.Answer) error {
 	if !en.IsRemote() {
 		return en.Store.Apply(ctx, takes, out)
@@ -48,7 +48,7 @@ func (en *Engine) ApplyOrFail(ctx context.Context, takes []group.Op, out []group
 	return en.Store.Apply(within, takes, out)
 }
 
-// decideRemote decides takes at the store, for a caller who waits since now.
+// decideRemote decides takes at the store, for a caller that has been waiting since now.
 func (en *Engine) decideRemote(ctx context.Context, takes []group.Op, out []group.Answer, now time.Time) error {
 	if en.denyCache.lookup(takes, out, now) {
 		return nil
@@ -62,11 +62,11 @@ func (en *Engine) decideRemote(ctx context.Context, takes []group.Op, out []grou
 	return en.callOrFallback(ctx, takes, out, now)
 }
 
-// errBreakerOpen is why a server was not asked.
-var errBreakerOpen = fmt.Errorf("%w: circuit breaker open after too many failures", group.ErrUnavailable)
+// errBreakerOpen is the error of calls that a breaker stops.
+var errBreakerOpen = fmt.Errorf("%w: circuit breaker open", group.ErrUnavailable)
 
-// decideByShard has only those takes degrade whose server is not asked. If one of them is denied, of the others only those
-// are asked about that charge refusals.
+// decideByShard decides only the takes on unavailable shards by their fail modes. If one of them is denied, it calls
+// the store only for takes of ChargeDenied rules.
 func (en *Engine) decideByShard(ctx context.Context, takes []group.Op, out []group.Answer, now time.Time) error {
 	var rest, degraded takeSubset
 	for i := range takes {
@@ -89,7 +89,7 @@ func (en *Engine) decideByShard(ctx context.Context, takes []group.Op, out []gro
 		for j, i := range all.indexes {
 			if all.takes[j].By.ChargeDenied {
 				rest.add(takes, i)
-			} else { // not asked: it would not have been charged either
+			} else { // the store would not have charged it either
 				out[i] = group.Answer{Allowed: true, Source: group.SourceDenyCache, Limit: takes[i].Params.Limit()}
 			}
 		}
@@ -103,10 +103,10 @@ func (en *Engine) decideByShard(ctx context.Context, takes []group.Op, out []gro
 	return err
 }
 
-// takeSubset is some takes of a call.
+// takeSubset is a subset of the takes of a call.
 type takeSubset struct {
 	takes   []group.Op
-	indexes []int // where in the call they stand
+	indexes []int // indexes in the call
 	out     []group.Answer
 }
 
@@ -114,7 +114,7 @@ func (p *takeSubset) add(takes []group.Op, i int) {
 	p.takes, p.indexes = append(p.takes, takes[i]), append(p.indexes, i)
 }
 
-// put puts the part's decisions where they belong, and reports whether one of them denies the call.
+// put copies the subset's decisions to out and reports whether one of them denies the call.
 func (p *takeSubset) put(out []group.Answer) (denied bool) {
 	for j, i := range p.indexes {
 		out[i] = p.out[j]
@@ -124,26 +124,26 @@ func (p *takeSubset) put(out []group.Answer) (denied bool) {
 }
 
 func (en *Engine) breakerOf(t *group.Op) *breaker {
-	if len(en.breakers) == 1 { // to ask a store of others which shard it is takes longer than all the rest
+	if len(en.breakers) == 1 { // calling Shard of a third-party store would take longer than the rest
 		return &en.breakers[0]
 	}
 	return &en.breakers[uint(en.Store.Shard(t))%uint(len(en.breakers))]
 }
 
-// shardAvailable reports whether the take's server may be asked. If it is time to probe it, that is done beside the caller.
+// shardAvailable reports whether the take's shard may be called. If a probe is due, it starts one in the background.
 func (en *Engine) shardAvailable(ctx context.Context, t *group.Op, now time.Time) bool {
 	b := en.breakerOf(t)
 	ok, due := b.allow(now)
 	if due {
-		ctx, peek := context.WithoutCancel(ctx), t.By.Op(t.Params, probeKey, t.HashTag, 0) // the caller's key may be gone by then
+		ctx, peek := context.WithoutCancel(ctx), t.By.Op(t.Params, probeKey, t.HashTag, 0) // the caller may reuse the memory of its key
 		if probe := func() { en.probe(ctx, b, &peek) }; !en.work.start(probe) {
-			probe() // all is closed, and nobody else would
+			probe() // after Close no goroutine can be started
 		}
 	}
 	return ok
 }
 
-// probe asks a server what remains of a key, which changes nothing. It ends within the timeout.
+// probe peeks at a key of a shard, which changes nothing. It ends within the timeout.
 func (en *Engine) probe(ctx context.Context, b *breaker, peek *group.Op) {
 	within, done := en.within(ctx, time.Now())
 	defer done()
@@ -154,17 +154,17 @@ func (en *Engine) probe(ctx context.Context, b *breaker, peek *group.Op) {
 	if en.Events.OnShardRecovered != nil {
 		en.Events.OnShardRecovered(ctx, en.Store.Shard(peek))
 	}
-	en.reportAll(ctx) // before others take it for unused
+	en.reportAll(ctx) // before other instances use the quota
 }
 
-// probeKey is peeked at by probes. No edge makes such a key.
+// probeKey is the key of probes. No client has such a key.
 const probeKey = "\x00sluice probe"
 
-// callOrFallback makes a call and has the fail modes answer if it failed.
+// callOrFallback calls the store. If the call fails, the fail modes decide.
 func (en *Engine) callOrFallback(ctx context.Context, takes []group.Op, out []group.Answer, began time.Time) error {
 	if en.beyondPart(takes) {
 		within, done := en.within(ctx, began)
-		_ = en.reportUsage(within, takes) // for others, who wait for it in the same way
+		_ = en.reportUsage(within, takes) // for other instances, which wait for it in the same way
 		done()
 		en.failTakes(takes, out)
 		return nil
@@ -174,7 +174,7 @@ func (en *Engine) callOrFallback(ctx context.Context, takes []group.Op, out []gr
 		return en.Fail(ctx, takes, out, err)
 	}
 	en.denyCache.put(takes, out, time.Now())
-	if reports == en.unreported.reports.Load() { // else this may be from before a report: who made that knows better
+	if reports == en.unreported.reports.Load() { // otherwise the decision may be older than a report, whose state is newer
 		en.updateFallback(takes, out, began)
 	}
 	if len(takes) == 1 && en.unreported.keys.Load() > 0 && en.admittedHere(&takes[0], &out[0]) {
@@ -183,8 +183,8 @@ func (en *Engine) callOrFallback(ctx context.Context, takes []group.Op, out []gr
 	return nil
 }
 
-// beyondPart tells that a server has just come back, and that one of the takes asks for more than this process' part of what
-// was left: other processes may not have reported yet what they admitted of theirs.
+// beyondPart reports whether a shard is half-open and one of the takes exceeds this instance's share of the remaining
+// quota: other instances may not yet have reported the usage they admitted.
 func (en *Engine) beyondPart(takes []group.Op) bool {
 	for i := range takes {
 		t := &takes[i]
@@ -207,8 +207,8 @@ func (en *Engine) beyondPart(takes []group.Op) bool {
 	return false
 }
 
-// admittedHere reports whether the store has granted, to a call that was on its way, what this process had admitted by
-// itself meanwhile. The grant is for that then.
+// admittedHere reports whether the store granted a call for quota that this instance admitted by itself while the call
+// was in progress. The grant then covers that usage.
 func (en *Engine) admittedHere(t *group.Op, d *group.Answer) bool {
 	if d.Granted <= 0 || t.By.OnFailure != group.FailLocal || t.At != 0 || d.Remaining >= en.unreported.pending(t, time.Now()) {
 		return false
@@ -217,8 +217,8 @@ func (en *Engine) admittedHere(t *group.Op, d *group.Answer) bool {
 	return true
 }
 
-// call makes a call within the timeout, which runs since began, and notes how it went. It tells how many reports of
-// usage there had been when it was made.
+// call calls the store, within the timeout from began, and records the result in the breaker. reports is the number of
+// usage reports before the call.
 func (en *Engine) call(ctx context.Context, takes []group.Op, out []group.Answer, began time.Time) (reports int64, err error) {
 	within, done := en.within(ctx, began)
 	if en.unreported.keys.Load() > 0 {
@@ -231,7 +231,7 @@ func (en *Engine) call(ctx context.Context, takes []group.Op, out []group.Answer
 	own := done()
 	now := time.Now()
 	if errors.Is(err, group.ErrInvalid) || ctx.Err() != nil && err != nil {
-		return reports, err // a mistake or a caller who left: neither is the server's fault
+		return reports, err // an invalid call or a cancelled caller is not a failure of the server
 	}
 	slow := now.Sub(began) >= en.Timeout && !own
 	var seen *breaker
@@ -246,15 +246,16 @@ func (en *Engine) call(ctx context.Context, takes []group.Op, out []group.Answer
 	return reports, err
 }
 
-// patience is the context of a call to a store that has Arrivals. It ends with the caller's, or when a server has not
-// replied in time: that the time is up means nothing yet, because all who wait for a processor find that first.
+// patience is the context of a call to a store with Arrivals. It ends with the caller's context, or when a server has
+// not replied in time. An expired timeout is not sufficient, because in a busy process all goroutines waiting for a CPU
+// see it expire before they read the reply.
 type patience struct {
 	context.Context
 	end     context.CancelFunc
 	store   Arrivals
 	began   time.Time
 	timeout time.Duration
-	up      atomic.Bool // it has ended because the time is up
+	up      atomic.Bool // ended by the timeout
 	own     atomic.Bool // this process was late
 
 	mu    sync.Mutex // guards the fields below
@@ -262,11 +263,11 @@ type patience struct {
 	looks int
 }
 
-// mostPatience is for how many times the timeout a caller waits for its own process.
+// mostPatience is the multiple of the timeout for which a caller waits for its own process.
 const mostPatience = 10
 
-// within returns a context for a call to the store that began at a time, and what to call when the call has ended, which
-// reports whether this process was late.
+// within returns a context for a store call that began at began. The caller must call the returned function when the
+// call has ended; it reports whether this process was late.
 func (en *Engine) within(ctx context.Context, began time.Time) (context.Context, func() (own bool)) {
 	if en.arrivals == nil {
 		within, cancel := context.WithDeadline(ctx, began.Add(en.Timeout))
@@ -283,7 +284,7 @@ func (en *Engine) within(ctx context.Context, began time.Time) (context.Context,
 	return p, p.done
 }
 
-// look ends the call if a server is late, and looks again when one could be.
+// look ends the call if a server is late, and otherwise schedules the next check.
 func (p *patience) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -309,7 +310,7 @@ func (p *patience) done() (own bool) {
 	return p.own.Load()
 }
 
-// Deadline is when the call would end if all were in time.
+// Deadline returns the time at which the call ends if this process is not late.
 func (p *patience) Deadline() (time.Time, bool) {
 	until := p.began.Add(p.timeout)
 	if earlier, ok := p.Context.Deadline(); ok && earlier.Before(until) {

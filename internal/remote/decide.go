@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// decideLocal decides takes of which some may be answered without the store, from leases or from estimates.
+// decideLocal decides takes, some of which may be decided from leases or estimates.
 func (en *Engine) decideLocal(ctx context.Context, takes []group.Op, out []group.Answer) error {
 	now := en.now()
 	if len(takes) == 1 && en.decideFromEstimate(&takes[0], now, &out[0]) { // the common case allocates nothing
@@ -23,7 +23,7 @@ func (en *Engine) decideLocal(ctx context.Context, takes []group.Op, out []group
 		}
 	}
 	held := make([]*lease, len(takes))
-	var rest []int // takes that only the store can answer
+	var rest []int // takes that need the store
 	denied := false
 	for i := range takes {
 		t := &takes[i]
@@ -44,7 +44,7 @@ func (en *Engine) decideLocal(ctx context.Context, takes []group.Op, out []group
 	}
 	if denied {
 		asked := rest[:0]
-		for _, i := range rest { // others would not be charged, and so are not asked
+		for _, i := range rest { // the store would not have charged the others either
 			if takes[i].By.ChargeDenied {
 				asked = append(asked, i)
 			} else {
@@ -61,18 +61,19 @@ func (en *Engine) decideLocal(ctx context.Context, takes []group.Op, out []group
 	return en.leaseFromStore(ctx, takes, out, held, rest, now)
 }
 
-// now is the time, by the monotonic clock alone: reading that of the day as well would take as long as the rest of a
-// decision that a lease answers.
+// now returns the time from the monotonic clock only, because reading the wall clock would take as long as the rest of
+// a decision from a lease.
 func (en *Engine) now() time.Time {
 	return en.estimates.startedAt.Add(time.Since(en.estimates.startedAt))
 }
 
-// deniesCall tells that the decision denies a whole call.
+// deniesCall reports whether the decision denies the whole call.
 func deniesCall(t *group.Op, d *group.Answer) bool {
 	return !d.Allowed && !t.By.Shadow && t.Request.Cost != 0
 }
 
-// leaseFromStore asks the store about the takes that no lease answered, for more than their cost where that is worth it.
+// leaseFromStore calls the store for the takes that no lease decided, and leases more than their cost if there is
+// demand.
 func (en *Engine) leaseFromStore(ctx context.Context, takes []group.Op, out []group.Answer, held []*lease, rest []int, now time.Time) error {
 	instances := en.instanceCount()
 	asked, decisions := make([]group.Op, len(rest)), make([]group.Answer, len(rest))
@@ -104,7 +105,7 @@ func (en *Engine) leaseFromStore(ctx context.Context, takes []group.Op, out []gr
 				e.markDrained(takes[i].Params, d, takes[i].Request.Cost, now)
 			}
 			d.Limit = takes[i].Params.Limit()
-			if leased := d.Granted - takes[i].Request.Cost; leased > 0 { // and remains, here instead of at the store
+			if leased := d.Granted - takes[i].Request.Cost; leased > 0 { // held in this instance instead of the store
 				d.Granted, d.Remaining = takes[i].Request.Cost, d.Remaining+leased
 			}
 		}
@@ -117,7 +118,7 @@ func (en *Engine) leaseFromStore(ctx context.Context, takes []group.Op, out []gr
 	return nil
 }
 
-// undoLocal gives back what a call took here that was denied for another reason.
+// undoLocal returns the charges of a call to leases and estimates, because another take of the call was denied.
 func (en *Engine) undoLocal(takes []group.Op, out []group.Answer, held []*lease) {
 	for i := range takes {
 		switch d := &out[i]; {

@@ -9,12 +9,11 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// denyCache remembers refused takes for a short while, so that a caller who hammers at a spent limit costs the store
-// nothing. It is consulted before a remote store, never remembers longer than the decision's RetryAfter or a second,
-// and answers only for the same limit and cost: a larger one has to wait longer, or can never fit. What it forgets, or
-// never had, is asked of the store: it may forget whatever it likes.
+// denyCache decides repeated denials without calling the store. An entry lives for min(RetryAfter, 1 s) and applies to
+// the same limit and cost: a larger cost has a longer RetryAfter, or exceeds the limit. Entries may be evicted at any
+// time; a miss calls the store.
 //
-// A refund or a reset at the store is seen up to a second late by processes that remember a denial.
+// Instances with an entry see a refund or reset at the store up to 1 s late.
 type denyCache struct {
 	seed   maphash.Seed
 	shards []denyCacheShard
@@ -22,7 +21,7 @@ type denyCache struct {
 
 const (
 	denyCacheShards  = 64
-	denyCacheEntries = 64 // a shard
+	denyCacheEntries = 64 // per shard
 	denyCacheTTL     = time.Second
 )
 
@@ -33,10 +32,10 @@ type denyCacheShard struct {
 
 type cachedDenial struct {
 	hash      uint64
-	limit     *step.Params // the very limit: a changed one is another
+	limit     *step.Params // compared by pointer: a changed limit misses
 	rule      *group.Rule
 	cost      int64
-	at        time.Time // when it was decided
+	at        time.Time // time of the decision
 	expiresAt time.Time
 	answer    group.Answer
 }
@@ -46,15 +45,15 @@ func (d *denyCache) init() {
 	d.shards = make([]denyCacheShard, denyCacheShards)
 }
 
-// cacheable reports whether a denial of the take may be answered from memory: it must ask for nothing but its cost, and
-// its refusals must not be counted. Of a rule with eventual accuracy quantities are remembered, never verdicts.
+// cacheable reports whether a denial of the take may be cached: the take has only a cost, and its denials are not
+// charged. Rules with eventual accuracy cache usage, never decisions.
 func cacheable(t *group.Op) bool {
 	return t.By.Accuracy != group.AccuracyEventual && t.Request.Cost > 0 && t.At == 0 && t.ID == 0 && t.Request.Min == 0 && t.Request.MaxDelay == 0 &&
 		!t.By.ChargeDenied && !t.By.Shadow && !mayFreeEarly(t.Params)
 }
 
-// mayFreeEarly tells that there may be room before RetryAfter though nobody gives back a charge: a queue knows no RetryAfter of
-// places, and whatever is in flight may end.
+// mayFreeEarly reports whether there may be room before RetryAfter even without a refund: places in a queue have no
+// RetryAfter, and permits may be released at any time.
 func mayFreeEarly(p *step.Params) bool { return p.Queue || p.Kind == step.Permits }
 
 func (d *denyCache) slot(rule group.RuleID, key string) (*denyCacheShard, *cachedDenial, uint64) {
@@ -67,8 +66,8 @@ func (d *denyCache) slot(rule group.RuleID, key string) (*denyCacheShard, *cache
 	return shard, &shard.slots[sum/denyCacheShards%denyCacheEntries], sum
 }
 
-// lookup fills out if one of the takes is known to be refused. A call with a take whose refusals count is never
-// answered from memory.
+// lookup sets out if one of the takes has a cached denial, and reports whether it did. A call with a take whose denials
+// are charged is never decided from the cache.
 func (d *denyCache) lookup(takes []group.Op, out []group.Answer, now time.Time) bool {
 	denied := -1
 	for i := range takes {
@@ -83,7 +82,7 @@ func (d *denyCache) lookup(takes []group.Op, out []group.Answer, now time.Time) 
 		return false
 	}
 	for i := range takes {
-		if i != denied { // not asked: it would not have been charged either
+		if i != denied { // the store would not have charged it either
 			out[i] = group.Answer{Allowed: true, Source: group.SourceDenyCache, Limit: takes[i].Params.Limit()}
 		}
 	}
@@ -105,7 +104,7 @@ func (d *denyCache) known(t *group.Op, out *group.Answer, now time.Time) bool {
 	return true
 }
 
-// put notes the takes that the store refused.
+// put caches the takes that the store denied.
 func (d *denyCache) put(takes []group.Op, out []group.Answer, now time.Time) {
 	for i := range takes {
 		t, o := &takes[i], &out[i]
@@ -119,7 +118,7 @@ func (d *denyCache) put(takes []group.Op, out []group.Answer, now time.Time) {
 	}
 }
 
-// invalidateRule forgets that keys of a rule were refused.
+// invalidateRule deletes the entries of all keys of a rule.
 func (d *denyCache) invalidateRule(r *group.Rule) {
 	for i := range d.shards {
 		shard := &d.shards[i]
@@ -133,7 +132,7 @@ func (d *denyCache) invalidateRule(r *group.Rule) {
 	}
 }
 
-// invalidate forgets that a key was refused.
+// invalidate deletes the entry of a key.
 func (d *denyCache) invalidate(r *group.Rule, key string) {
 	shard, slot, sum := d.slot(r.ID, key)
 	shard.mu.Lock()

@@ -8,21 +8,21 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// Store is what an engine asks.
+// Store is the store of an engine.
 type Store interface {
 	Apply(ctx context.Context, ops []group.Op, out []group.Answer) error
-	// Shards is how many servers there are that can fail by themselves; 0: the store is in this process.
+	// Shards returns the number of shards, which fail independently; 0 means that the store is in this process.
 	Shards() int
-	// Shard is the number of the one that an op's key lives on.
+	// Shard returns the index of the shard that stores an op's key.
 	Shard(op *group.Op) int
 }
 
-// Arrivals is implemented by stores that can tell a server that is late from a process that is; see sluice.Arrivals.
+// Arrivals is implemented by stores that can distinguish a slow server from a busy process; see sluice.Arrivals.
 type Arrivals interface {
 	Patience(timeout time.Duration) (left time.Duration, own bool)
 }
 
-// Events are told what becomes of servers. Any may be nil.
+// Events are callbacks about the store. Any may be nil.
 type Events struct {
 	OnStoreError       func(ctx context.Context, err error)
 	OnForgiven         func(ctx context.Context, op *group.Op, n int64)
@@ -30,25 +30,25 @@ type Events struct {
 	OnShardRecovered   func(ctx context.Context, shard int)
 }
 
-// Config is how an engine is made.
+// Config configures an engine.
 type Config struct {
 	Store     Store
-	Timeout   time.Duration // of a call to the store; 0: DefaultTimeout
-	Instances func() int    // how many processes share the limits; nil: only this one; a result of 0 is not known yet
+	Timeout   time.Duration // of one store call; 0 means DefaultTimeout
+	Instances func() int    // returns the number of instances sharing the limits, or 0 while that is unknown; nil means one instance
 	Events    Events
-	// NoExtrapolation has estimates not reckon with what others will spend. It is for tests.
+	// NoExtrapolation disables the extrapolation of other instances' usage in estimates. It is for tests.
 	NoExtrapolation bool
 }
 
-// DefaultTimeout is how long a store may take for a decision. It is below the 20 ms that Envoy waits.
+// DefaultTimeout is the default timeout of one store call. It is below the 20 ms that Envoy waits.
 const DefaultTimeout = 10 * time.Millisecond
 
-// Engine stands between a limiter and its store.
+// Engine decides takes for a limiter, with or without calling the store.
 type Engine struct {
 	Config
-	arrivals Arrivals // the store again, if it is one
+	arrivals Arrivals // Store, if it implements Arrivals
 
-	breakers    []breaker // of each shard; none if the store is in this process
+	breakers    []breaker // one per shard; empty if the store is in this process
 	denyCache   denyCache
 	unreported  unreported
 	fallback    fallback
@@ -58,7 +58,7 @@ type Engine struct {
 	work        work
 }
 
-// New returns an engine. Of a store in this process it uses no more than the fail modes and settlements.
+// New returns an engine. For a store in this process it uses only fail modes and settlements.
 func New(c Config) *Engine {
 	if c.Timeout <= 0 {
 		c.Timeout = DefaultTimeout
@@ -67,14 +67,14 @@ func New(c Config) *Engine {
 	en.work.closing = make(chan struct{})
 	en.arrivals, _ = c.Store.(Arrivals)
 	if en.IsRemote() {
-		en.denyCache.init() // now, and not in the first decision's time
+		en.denyCache.init() // here, so that the first decision is not slowed down
 		en.leases.keys, en.estimates.keys = newKeyMap[lease](), newKeyMap[estimate]()
 		en.estimates.startedAt = time.Now()
 	}
 	return en
 }
 
-// Shard is the number of the server that the op's key lives on.
+// Shard returns the index of the shard that stores the op's key.
 func (en *Engine) Shard(op *group.Op) int {
 	if !en.IsRemote() {
 		return 0
@@ -82,8 +82,8 @@ func (en *Engine) Shard(op *group.Op) int {
 	return en.Store.Shard(op)
 }
 
-// LocalPermit takes, renews or gives back a permit in this process' own count, which goes on while the store cannot answer. It
-// returns the permit's receipt there, or 0.
+// LocalPermit acquires, renews or releases a permit in this instance's local count, which local fallback uses. It
+// returns the permit's local receipt, or 0.
 func (en *Engine) LocalPermit(t *group.Op, receipt, cost int64) int64 {
 	op := t.By.Op(en.shareOf(t.Params), t.Key, t.HashTag, cost)
 	op.At = receipt
@@ -95,8 +95,8 @@ func (en *Engine) LocalPermit(t *group.Op, receipt, cost int64) int64 {
 	return answer[0].At
 }
 
-// Forget has this process ask the store about a key again. Other processes may still spend what they have leased of it,
-// and remember a denial for a second.
+// Forget drops the local state of a key, so that the next take calls the store. Other instances may still use their
+// leases, and their deny caches for up to 1 s.
 func (en *Engine) Forget(r *group.Rule, p *step.Params, key string) {
 	if !en.IsRemote() {
 		return
@@ -108,7 +108,7 @@ func (en *Engine) Forget(r *group.Rule, p *step.Params, key string) {
 	local.Reset(local.Hash(r.ID, key), en.shareOf(p), time.Now().UnixMicro())
 }
 
-// ForgetRule is Forget for all keys of a rule.
+// ForgetRule is like Forget for all keys of a rule.
 func (en *Engine) ForgetRule(r *group.Rule) {
 	if !en.IsRemote() {
 		return
@@ -119,8 +119,8 @@ func (en *Engine) ForgetRule(r *group.Rule) {
 	en.fallback.open().ResetRule(r.ID)
 }
 
-// Block denies a key in this process for d, also while the store is unavailable; 0 lifts the block. Local usage of the key stays
-// counted: a block is no reset.
+// Block denies a key in this instance for d, also while the store is unavailable; 0 lifts the block. Local usage of the
+// key is kept, because a block is no reset.
 func (en *Engine) Block(r *group.Rule, key string, d time.Duration) {
 	if !en.IsRemote() {
 		return
@@ -132,9 +132,8 @@ func (en *Engine) Block(r *group.Rule, key string, d time.Duration) {
 	local.Block(local.Hash(r.ID, key), now, now+d.Microseconds())
 }
 
-// Close gives back what is leased, reports what was spent and not reported, also what was admitted while the store was
-// unavailable, sends the settlements that were kept, and waits for what was begun in the background. Ops after Close are
-// asked of the store.
+// Close returns leases, reports unreported usage, including usage admitted while the store was unavailable, sends
+// pending settlements, and waits for background work. Ops after Close call the store.
 func (en *Engine) Close(ctx context.Context) error {
 	en.work.close() // refills end within the timeout
 	if !en.IsRemote() {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/table"
 )
 
-// far is a store of one server.
+// far is a remote store with one shard.
 type far struct{ table *table.Table }
 
 func newFar() *far { return &far{table.New(table.Config{MaxBytes: 1 << 20})} }
@@ -52,8 +52,8 @@ func mustApply(t *testing.T, en *Engine, op group.Op) group.Answer {
 	return out[0]
 }
 
-// A caller that has found the estimate of a key before it is forgotten spends nothing from it afterwards: nobody would
-// report it.
+// A caller that found the estimate of a key before it was removed does not use it afterwards, because the usage would
+// never be reported.
 func TestEstimateForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := ruleNamed("r")
@@ -77,7 +77,7 @@ func TestEstimateForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 			if e.decide(en, &op, time.Now(), &group.Answer{}) {
-				t.Errorf("%s: decided by an estimate that is gone", name)
+				t.Errorf("%s: decided by a removed estimate", name)
 			}
 			if err := en.Close(t.Context()); err != nil {
 				t.Fatal(err)
@@ -86,8 +86,7 @@ func TestEstimateForgotten(t *testing.T) {
 	})
 }
 
-// A key whose first answer is about to be written down is not reported: there is nothing to say of it yet, and its rule
-// is not known.
+// A key whose first decision is not stored yet is not reported: it has no usage and no rule yet.
 func TestEstimateBeforeTheFirstAnswer(t *testing.T) {
 	rule := ruleNamed("r")
 	rule.Accuracy = group.AccuracyEventual
@@ -105,8 +104,8 @@ func TestEstimateBeforeTheFirstAnswer(t *testing.T) {
 	}
 }
 
-// How many processes share a limit is no change of its numbers: what the store holds for leases, and what a process counts
-// while the store is away, is read as it was written.
+// The number of instances is no change of a limit's numbers: the store's buckets for leases, and the local counts of
+// the fallback, keep their meaning when it changes.
 func TestPartsAreNoChange(t *testing.T) {
 	en := New(Config{Store: newFar()})
 	for _, whole := range []*step.Params{
@@ -128,8 +127,8 @@ func TestPartsAreNoChange(t *testing.T) {
 	}
 }
 
-// While the store is unavailable a key that this process has not seen starts with its share of the initial level, and one
-// that it has seen has its share of the remaining quota, be that more or less than the initial level.
+// In local fallback a key that this instance has not seen starts with its share of the initial level. A key that it has
+// seen has its share of the remaining quota, whether that is more or less than the initial level.
 func TestInitialInFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := ruleNamed("r")
@@ -159,7 +158,7 @@ func TestInitialInFallback(t *testing.T) {
 	})
 }
 
-// Close ends what is begun in the background and waits for it; nothing begins afterwards.
+// Close stops background work and waits for it; nothing starts afterwards.
 func TestCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w work
@@ -168,7 +167,7 @@ func TestCloseWaits(t *testing.T) {
 		for range 3 {
 			w.start(func() {
 				if w.sleep(time.Hour) {
-					t.Error("it slept to its end")
+					t.Error("sleep was not interrupted")
 				}
 				<-time.After(time.Second)
 				ended.Add(1)

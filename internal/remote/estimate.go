@@ -8,81 +8,81 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// An engine decides rules with eventual accuracy from an estimate of a key: what the store
-// had when it was last asked, what was spent here since, and what others are likely to have spent meanwhile. Ten times
-// a second it tells the store what was spent here and learns what all have spent together; see sync.
+// estimates holds one local estimate per key for rules with AccuracyEventual: the store's state at the last sync, plus
+// local usage since then, plus an extrapolation of other instances' usage. Every syncInterval it reports local usage to
+// the store and reads back the total; see sync.
 //
-// Only quantities are exchanged, never verdicts, and what was spent is charged at the store whatever the limit says:
-// the next window, or a bucket in debt, pays for what was too much. If debt were forgiven, each process would admit the
-// whole rate.
+// Instances exchange only usage, never decisions, and reported usage is charged regardless of the limit: the excess
+// makes the balance of a bucket negative, or counts in the next window. If the excess were forgiven, each instance
+// would admit the whole rate.
 //
-// A process is never ignorant for longer than [Staleness] of what others spent, so that together they admit at most the
-// limit and what is offered in that time. That others go on as before is assumed, which makes it much less while the
-// load is steady.
+// Every instance sees the usage of others after at most [Staleness], so that all together admit at most limit + offered
+// rate × Staleness. Because of the extrapolation it is much less under a steady load.
 //
-// The first take of a key, and the first after nobody asked for it between two syncs, is decided at the store: a
-// key that is asked for rarely costs no more calls than with exact accuracy.
+// The first take of a key, and the first after a sync interval without takes, is decided at the store: a rare key costs
+// no more calls than with AccuracyExact.
 type estimates struct {
 	keys      keyMap[estimate]
 	startedAt time.Time
 
 	mu   sync.Mutex // guards runs
-	runs bool       // the sync
+	runs bool       // syncing is running
 }
 
-// maxEstimateAge is up to when an estimate is good while the store does not answer. Then the rules' fail modes decide.
+// maxEstimateAge is the maximum age of an estimate while the store is unavailable. After that the rules' fail modes
+// decide.
 const maxEstimateAge = 5 * syncInterval
 
-// estimate is what this process thinks of one key. Times are the store's, in microseconds.
+// estimate is the local estimate of one key. Times are those of the store clock, in microseconds.
 type estimate struct {
 	name    bucketID
 	hashTag string
 
 	mu             sync.Mutex // guards the fields below
-	removed        bool       // no longer among the estimates
-	usedSinceSync  bool       // since the last sync
-	fallbackSynced bool       // the fallback knows what is left
+	removed        bool       // no longer in estimates
+	usedSinceSync  bool       // there was a take since the last sync
+	fallbackSynced bool       // the fallback has the remaining quota
 	rule           *group.Rule
 	limit          *step.Params
 
-	syncedAt     time.Time  // when the store answered
-	at           int64      // what its clock said before; by now at least at + what has passed since seen
-	storeState   step.State // what it had then
-	state        step.State // and what that became by own and others' takes
-	blockedUntil int64      // the key is blocked until then
+	syncedAt     time.Time  // local time of the store's last reply
+	at           int64      // store clock at that decision; it is now at least at + the time since syncedAt
+	storeState   step.State // the store's state then
+	state        step.State // storeState plus local usage and extrapolation
+	blockedUntil int64      // end of a block of the key
 
-	unreported   int64   // spent here and not reported
-	window       int64   // end of the window that it was spent in
-	refunded     int64   // when the earliest take was that was given back, if unreported is negative
-	inFlight     report  // on its way, or lost
-	othersRate   float64 // what others spend in a microsecond
-	since        int64   // when
-	extrapolated int64   // how much of it is in the state
+	unreported   int64   // local usage that is not reported
+	window       int64   // end of the window of that usage
+	refunded     int64   // if unreported is negative: time of the earliest refunded take
+	inFlight     report  // report in progress, or perhaps lost
+	othersRate   float64 // usage of other instances per microsecond
+	since        int64   // start of the extrapolation
+	extrapolated int64   // extrapolated usage in state
 }
 
-// report is what was spent here, as told to the store.
+// report is local usage as reported to the store.
 type report struct {
 	cost, at int64
-	id       uint64 // once it may have been lost
+	id       uint64 // set once the report may have been lost
 }
 
-// CanEstimate reports whether limits with these numbers can be decided from an estimate: windows that are not soft, counters
-// without sub-windows, and buckets that fill continuously.
+// CanEstimate reports whether limits with these numbers can be decided from an estimate: windows that are not soft,
+// counters without sub-windows, and buckets with continuous refill.
 func CanEstimate(p *step.Params) bool {
 	return p.Kind == step.Window && p.SoftExcess == 0 || p.Kind == step.Counter || p.Kind == step.Bucket && !p.Queue && !p.HasInitial
 }
 
-// drop forgets a key: an operator has reset or blocked it.
+// drop deletes the estimate of a key that was reset or blocked.
 func (v *estimates) drop(r *group.Rule, key string) {
 	v.keys.each(r, key, func(e *estimate) bool { return !e.remove() })
 }
 
-// dropRule is drop for all keys of a rule.
+// dropRule is like drop for all keys of a rule.
 func (v *estimates) dropRule(r *group.Rule) {
 	v.keys.each(nil, "", func(e *estimate) bool { return e.name.rule != r.Name || !e.remove() })
 }
 
-// remove notes that the estimate is no longer among the others. It returns true.
+// remove marks the estimate as removed. It reports whether it did, which is always true.
 func (e *estimate) remove() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -95,8 +95,8 @@ func canUseEstimate(t *group.Op) bool {
 	return t.By.Accuracy == group.AccuracyEventual && t.ID == 0 && CanEstimate(t.Params)
 }
 
-// decideFromEstimate decides the take from the estimate of its key, if that is enough. Reservations and their settlements are the
-// store's: it keeps the marks that say how much can be given back, and another process may settle.
+// decideFromEstimate decides the take from the estimate of its key, and reports whether it could. Reservations and
+// their settlements need the store, which has the marks for refunds, because another instance may settle.
 func (en *Engine) decideFromEstimate(t *group.Op, now time.Time, d *group.Answer) bool {
 	if t.Request.Settles || !canUseEstimate(t) {
 		return false
@@ -122,7 +122,7 @@ func (e *estimate) decide(en *Engine, t *group.Op, now time.Time, d *group.Answe
 	return true
 }
 
-// prepare brings the estimate up to now, and reports whether it is good enough to decide by.
+// prepare updates the estimate to now and reports whether it is recent enough to decide.
 func (e *estimate) prepare(en *Engine, p *step.Params, now time.Time) (at int64, ready bool) {
 	e.usedSinceSync = true
 	if e.removed || e.limit != p || e.syncedAt.IsZero() || now.Sub(e.syncedAt) > maxEstimateAge {
@@ -130,7 +130,7 @@ func (e *estimate) prepare(en *Engine, p *step.Params, now time.Time) (at int64,
 	}
 	at = e.clock(now)
 	if p.Align == step.FirstHit && e.state.ExpiresAt <= at {
-		return 0, false // when the next window begins is the store's to say
+		return 0, false // the store determines the start of the next window
 	}
 	e.dropExpiredWindow(at)
 	if !en.NoExtrapolation {
@@ -139,7 +139,7 @@ func (e *estimate) prepare(en *Engine, p *step.Params, now time.Time) (at int64,
 	return at, true
 }
 
-// syncFallback has the fallback hand out no more than what is left by an estimate that has become too old.
+// syncFallback sets the fallback to the remaining quota of an estimate that has become too old.
 func (e *estimate) syncFallback(en *Engine, t *group.Op, now time.Time) {
 	if e.removed || e.limit != t.Params || e.syncedAt.IsZero() || now.Sub(e.syncedAt) <= maxEstimateAge || e.fallbackSynced {
 		return
@@ -149,17 +149,17 @@ func (e *estimate) syncFallback(en *Engine, t *group.Op, now time.Time) {
 	en.updateFallback([]group.Op{t.By.Op(e.limit, e.name.key, e.hashTag, 1)}, []group.Answer{{Remaining: max(0, left)}}, now)
 }
 
-// clock is what the store's says now, or a little less: the state never wears off early.
+// clock returns the store clock, or slightly less, so that usage never expires early.
 func (e *estimate) clock(now time.Time) int64 { return e.at + now.Sub(e.syncedAt).Microseconds() }
 
-// dropExpiredWindow lets go of what was spent in a window that has ended. The store would not count it any more either.
+// dropExpiredWindow discards unreported usage of an ended window, which the store would not count any more either.
 func (e *estimate) dropExpiredWindow(at int64) {
 	if e.limit.Kind == step.Window && e.window <= at {
 		e.unreported, e.window = 0, 0
 	}
 }
 
-// extrapolate adds to the state what others are likely to have spent.
+// extrapolate adds the estimated usage of other instances to the state.
 func (e *estimate) extrapolate(at int64) {
 	if more := int64(e.othersRate*float64(at-e.since)) - e.extrapolated; more > 0 {
 		e.extrapolated += more
@@ -167,7 +167,7 @@ func (e *estimate) extrapolate(at int64) {
 	}
 }
 
-// plain is take for the common case, if it is one.
+// plain is take for the common case. It reports whether it decided.
 func (e *estimate) plain(t *group.Op, at int64, d *group.Answer) bool {
 	if t.Request.Cost <= 0 || t.Request.Min != 0 || t.Request.MaxDelay != 0 || t.By.ChargeDenied {
 		return false
@@ -186,7 +186,7 @@ func (e *estimate) plain(t *group.Op, at int64, d *group.Answer) bool {
 	return true
 }
 
-// takePlain takes a cost and nothing else, if the state is a plain one.
+// takePlain takes a cost without options if the state allows the fast path.
 func (e *estimate) takePlain(cost, at int64) (a FastAnswer, ok bool) {
 	if e.blockedUntil > at {
 		return a, false
@@ -228,7 +228,7 @@ func (e *estimate) take(t *group.Op, at int64) group.Answer {
 	return d
 }
 
-// adjust settles or gives back an earlier take.
+// adjust settles or refunds an earlier take.
 func (e *estimate) adjust(t *group.Op, at int64) group.Answer {
 	p := e.limit
 	next, a := p.Adjust(e.state, nil, at, step.Settlement{At: t.At, Delta: t.Request.Cost})
@@ -243,7 +243,7 @@ func (e *estimate) adjust(t *group.Op, at int64) group.Answer {
 	return d
 }
 
-// undoEstimate undoes a take of a call that was denied for another reason.
+// undoEstimate undoes a take, because another take of its call was denied.
 func (en *Engine) undoEstimate(t *group.Op, d *group.Answer, now time.Time) {
 	back := t.By.Op(t.Params, t.Key, t.HashTag, -d.Granted)
 	back.At = d.At
@@ -254,7 +254,7 @@ func (en *Engine) undoEstimate(t *group.Op, d *group.Answer, now time.Time) {
 	d.Granted = 0
 }
 
-// updateEstimate notes what the store said of a key when it decided a take of it.
+// updateEstimate updates the estimate of a key from a decision of the store.
 func (en *Engine) updateEstimate(t *group.Op, d *group.Answer, answered time.Time) {
 	if d.Source != group.SourceStore || !canUseEstimate(t) || t.At != 0 {
 		return
@@ -266,7 +266,7 @@ func (en *Engine) updateEstimate(t *group.Op, d *group.Answer, answered time.Tim
 	limit := t.Params
 	at := d.At - d.Delay.Microseconds()
 	e.mu.Lock()
-	if e.limit == limit && at < e.at { // an older answer
+	if e.limit == limit && at < e.at { // an older decision
 		e.mu.Unlock()
 		return
 	}
@@ -282,8 +282,9 @@ func (en *Engine) updateEstimate(t *group.Op, d *group.Answer, answered time.Tim
 	en.startSync()
 }
 
-// rebase begins anew from what the store has, and adds what it has not heard of. Of others' takes it has not heard those of
-// half an interval in the mean, unless the window is younger; was is when the window before ended.
+// rebase restarts the estimate from storeState plus local usage that the store does not have. The store lacks on
+// average half an interval of other instances' usage, or less in a younger window. was is the end of the previous
+// window.
 func (e *estimate) rebase(at, was int64, answered time.Time) {
 	e.at, e.syncedAt, e.fallbackSynced, e.extrapolated = at, answered, false, 0
 	e.since = at - syncInterval.Microseconds()/2
@@ -300,13 +301,13 @@ func (e *estimate) rebase(at, was int64, answered time.Time) {
 	}
 }
 
-// block notes that the store denies the key for longer than what was spent explains.
+// block sets blockedUntil if the store denies the key for longer than its usage explains.
 func (e *estimate) block(allowed bool, retry int64) {
 	e.blockedUntil = 0
 	if allowed {
 		return
 	}
-	const slack = 1000 // more than can come from rounding
+	const slack = 1000 // more than rounding errors
 	if _, a := e.limit.Take(e.storeState, nil, e.at, step.Request{Cost: 1, DryRun: true}); retry > a.RetryAfter+slack {
 		e.blockedUntil = e.at + retry
 	}

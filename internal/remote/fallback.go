@@ -12,15 +12,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/table"
 )
 
-// fallback counts in this process while the store cannot answer. It is made when first needed.
-//
-// With a remote store it is kept warm: after each decision it holds what this process may still admit if the store
-// went away now, which is an equal share of what was left. So going over to counting here hands out no fresh budget.
+// fallback counts locally while the store is unavailable. It is created when first needed. After every store decision
+// it is updated to this instance's share of the remaining quota, so that an outage does not grant a fresh quota.
 type fallback struct {
 	once   sync.Once
 	table  *table.Table
 	shares parts
-	asked  atomic.Int64 // when the newest call was made of which it was told, in nanoseconds
+	asked  atomic.Int64 // start time of the newest call that updated it, in nanoseconds
 	seen   atomic.Pointer[instancesSeen]
 }
 
@@ -29,7 +27,7 @@ func (f *fallback) open() *table.Table {
 	return f.table
 }
 
-// later notes that a call was made at a time, and reports whether none of which it was told was made later.
+// later records the start time of a call and reports whether no later call has updated the fallback.
 func (f *fallback) later(asked time.Time) bool {
 	for at := asked.UnixNano(); ; {
 		newest := f.asked.Load()
@@ -42,7 +40,7 @@ func (f *fallback) later(asked time.Time) bool {
 	}
 }
 
-// share is an equal part of the limit, rounded up: n processes together admit at most n-1 more than it.
+// share returns an equal part of the limit, rounded up: n instances together admit at most limit + n − 1.
 func (f *fallback) share(p *step.Params, n int) *step.Params {
 	if n <= 1 {
 		return p
@@ -52,15 +50,15 @@ func (f *fallback) share(p *step.Params, n int) *step.Params {
 	})
 }
 
-// shareOf is this process' part of the limit.
+// shareOf returns this instance's share of the limit.
 func (en *Engine) shareOf(p *step.Params) *step.Params {
 	return en.fallback.share(p, en.instancesOf(p))
 }
 
 func ceilDiv(a int64, n int) int64 { return (a + int64(n) - 1) / int64(n) }
 
-// updateFallback notes what a decision of the store left, which was asked at a time. Replies may overtake each other: one to a call
-// that is older than another's which was noted already may say that less is left, but not that more is.
+// updateFallback updates the fallback from decisions of a store call that started at asked. Replies may arrive out of
+// order: a reply to an older call may lower the remaining quota, but not raise it.
 func (en *Engine) updateFallback(takes []group.Op, out []group.Answer, asked time.Time) {
 	at := time.Now()
 	older := !en.fallback.later(asked)
@@ -73,15 +71,15 @@ func (en *Engine) updateFallback(takes []group.Op, out []group.Answer, asked tim
 		local := en.fallback.open()
 		h := local.Hash(t.Rule, t.Key)
 		if d.Blocked {
-			local.Block(h, now, now+max(d.RetryAfter, time.Microsecond).Microseconds()) // what is left was not said
+			local.Block(h, now, now+max(d.RetryAfter, time.Microsecond).Microseconds()) // a block's decision has no remaining quota
 			continue
 		}
 		if t.Params.Kind == step.Permits {
-			continue // permits count those that this process holds
+			continue // LocalPermit counts the permits of this instance
 		}
 		instances := en.instancesOf(t.Params)
 		if instances == manyInstances {
-			instances = 1 // once their number is known, a part of this is never more than the part of what was left
+			instances = 1 // a share of this, once the number is known, is never more than the share of the remaining quota
 		}
 		p := en.fallback.share(t.Params, instances)
 		spent := p.Limit() - min(d.Remaining/int64(instances), p.Limit())
@@ -93,7 +91,7 @@ func (en *Engine) updateFallback(takes []group.Op, out []group.Answer, asked tim
 		known := t.By.Known(&local.Rules).With(p)
 		was := local.Take(h, p, now, step.Request{DryRun: true, Known: known})
 		switch before := p.Limit() - was.Remaining; {
-		case en.breakerOf(t).ramping(): // others may not have reported what they admitted
+		case en.breakerOf(t).ramping(): // other instances may have unreported usage
 			spent = max(spent, min(before+max(0, d.Granted), p.Limit()))
 		case older:
 			spent = max(spent, before)
@@ -105,21 +103,21 @@ func (en *Engine) updateFallback(takes []group.Op, out []group.Answer, asked tim
 		case spent > 0:
 			local.Take(h, p, now, step.Request{Cost: spent, Known: known})
 		}
-		if over > 0 && refills(p) { // it has admitted more than flows in, and lets that pass first
+		if over > 0 && refills(p) { // it has admitted more than its share refills, which has to be refilled first
 			late := t.By.Op(p, t.Key, t.HashTag, over)
 			late.At, late.Request.Known = now, known
 			local.Apply(now, []group.Op{late}, make([]step.Answer, 1))
 		}
-		if t.At != 0 && was.Blocked { // a settlement does not say whether the key is blocked
+		if t.At != 0 && was.Blocked { // a settlement's decision does not contain the block
 			local.Block(h, now, now+was.RetryAfter)
 		}
 	}
 }
 
-// manyInstances stands for a number of processes that is not known: the part of each is 1.
+// manyInstances represents an unknown number of instances: the share of each is 1.
 const manyInstances = 1 << 30
 
-// instanceCount is how many processes share the limits now, as far as is known.
+// instanceCount returns the number of instances that share the limits, or manyInstances.
 func (en *Engine) instanceCount() int {
 	if en.Instances == nil {
 		return 1
@@ -130,19 +128,19 @@ func (en *Engine) instanceCount() int {
 	return manyInstances
 }
 
-// instancesSeen is the number of processes when it was last looked at, and the largest before it last became smaller.
+// instancesSeen is the last number of instances, and the largest number before its last decrease.
 type instancesSeen struct {
 	now, most int
 	since     time.Time
 }
 
-// instancesOf is among how many processes the limit is shared while they cannot ask the store. When fewer share it, this
-// process' part of a window becomes larger and its count stays: what was counted under the smaller part would seem to have
-// left room that others have used. So the larger number stands until such a count has expired.
+// instancesOf returns the number of instances among which the limit is shared in local fallback. When the number
+// decreases, this instance's share of a window grows but its count stays: usage counted under the smaller share would
+// seem to leave quota that others have used. So the larger number applies until such a count has expired.
 func (en *Engine) instancesOf(limit *step.Params) int {
 	n, seen := en.instanceCount(), en.fallback.seen.Load()
 	if n == manyInstances {
-		return n // nothing is counted by it
+		return n // not used for counting
 	}
 	if seen == nil || seen.now != n {
 		next := &instancesSeen{now: n}
@@ -155,14 +153,14 @@ func (en *Engine) instancesOf(limit *step.Params) int {
 		en.fallback.seen.CompareAndSwap(seen, next)
 		seen = next
 	}
-	if n < seen.most && time.Since(seen.since) < 2*window(limit) { // a sliding window counts the one before too
+	if n < seen.most && time.Since(seen.since) < 2*window(limit) { // a sliding window also counts the previous window
 		return seen.most
 	}
 	return n
 }
 
-// countsFor is for how long something counts at the store that was admitted now. A bucket there may be full later than this
-// process' part of it, because others use it.
+// countsFor returns how long usage admitted now counts at the store. A bucket there may become full later than this
+// instance's share of it, because others use it.
 func countsFor(limit *step.Params, reset time.Duration) time.Duration {
 	if !refills(limit) {
 		return reset
@@ -171,11 +169,11 @@ func countsFor(limit *step.Params, reset time.Duration) time.Duration {
 	return max(reset, 2*fill)
 }
 
-// fallbackBytes bounds the fallback's memory.
+// fallbackBytes is the memory limit of the fallback.
 const fallbackBytes = 32 << 20
 
-// Fail answers takes by their rules' fail modes. A caller that gave up and a call that makes no sense get the error:
-// neither is the store's fault, and a mistake must never fail open.
+// Fail decides takes by their rules' fail modes. It returns err for a cancelled caller or an invalid call: neither is a
+// failure of the store, and an invalid call must never fail open.
 func (en *Engine) Fail(ctx context.Context, takes []group.Op, out []group.Answer, err error) error {
 	if errors.Is(err, group.ErrInvalid) || ctx.Err() != nil {
 		return err
@@ -187,10 +185,11 @@ func (en *Engine) Fail(ctx context.Context, takes []group.Op, out []group.Answer
 	return nil
 }
 
-// failClosedRetryAfter is when a caller denied by FailClosed may ask again: nobody knows when the store will be back.
+// failClosedRetryAfter is the RetryAfter of denials by FailClosed, because the recovery time of the store is unknown.
 const failClosedRetryAfter = time.Second
 
-// failTakes answers takes by their rules' fail modes. Those that are counted here are so all or nothing, as at the store.
+// failTakes decides takes by their rules' fail modes. Those that are counted locally are charged all or nothing, as at
+// the store.
 func (en *Engine) failTakes(takes []group.Op, out []group.Answer) {
 	local, denied := 0, false
 	for i := range takes {
@@ -211,8 +210,8 @@ func (en *Engine) failTakes(takes []group.Op, out []group.Answer) {
 	}
 }
 
-// failLocal answers those takes that are counted in this process. If another take of the call is denied already, only
-// those are charged that charge refusals.
+// failLocal decides the takes that are counted locally. If denied, another take of the call is already denied, and only
+// takes of ChargeDenied rules are charged.
 func (en *Engine) failLocal(takes []group.Op, out []group.Answer, denied bool) {
 	ops, at := make([]group.Op, 0, len(takes)), make([]int, 0, len(takes))
 	for i := range takes {
@@ -222,7 +221,7 @@ func (en *Engine) failLocal(takes []group.Op, out []group.Answer, denied bool) {
 		op := takes[i]
 		op.Params = en.shareOf(op.Params)
 		if r := &op.Request; op.By.Accuracy == group.AccuracyLease && r.Min > 0 {
-			r.Cost, r.Min = r.Min, 0 // what a lease adds for later is only to be had from the store
+			r.Cost, r.Min = r.Min, 0 // the prefetched part of a lease comes only from the store
 		}
 		op.Request.DryRun = denied && !op.Request.Charge
 		op.Request.Known = op.By.Known(&en.fallback.open().Rules).With(op.Params)
@@ -233,7 +232,7 @@ func (en *Engine) failLocal(takes []group.Op, out []group.Answer, denied bool) {
 	en.fallback.open().Apply(now.UnixMicro(), ops, answers)
 	for j, i := range at {
 		t, op := &takes[i], &ops[j]
-		if op.Request.DryRun && answers[j].Allowed { // as the store answers it: with what there is without it
+		if op.Request.DryRun && answers[j].Allowed { // like the store, report the state without the charge
 			look, found := *op, make([]step.Answer, 1)
 			look.Request, look.At = op.Look(), 0
 			en.fallback.open().Apply(now.UnixMicro(), []group.Op{look}, found)
@@ -241,7 +240,7 @@ func (en *Engine) failLocal(takes []group.Op, out []group.Answer, denied bool) {
 		}
 		d := group.AnswerOf(op.Params, &answers[j])
 		d.Source = group.SourceFailLocal
-		if d.Never && t.Request.Cost <= t.Params.Limit() { // too much for this process' part, but not for the limit
+		if d.Never && t.Request.Cost <= t.Params.Limit() { // exceeds this instance's share, but not the limit
 			d.Never, d.RetryAfter = false, failClosedRetryAfter
 		}
 		if en.IsRemote() && t.Request.Cost > 0 && d.Granted > 0 && t.Params.Kind != step.Permits {

@@ -8,16 +8,16 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// FastAnswer is an answer of the common kind: all of the cost, now or not. It has four fields because structs of more do
-// not travel in registers.
+// FastAnswer is a decision about all of the cost, without a delay. It has four fields because larger structs are not
+// passed in registers.
 type FastAnswer struct {
 	At, Remaining int64
 	RetryAfter    time.Duration // 0: allowed
 	ResetAfter    time.Duration
 }
 
-// TakeFast decides one take of a rule under the rule's own limit from a lease or an estimate, if that is enough. Otherwise
-// it does nothing.
+// TakeFast decides one take under the rule's own limit from a lease or an estimate, if possible. Otherwise it does
+// nothing and returns false.
 func (en *Engine) TakeFast(ctx context.Context, r *group.Rule, p *step.Params, key string, cost int64) (a FastAnswer, ok bool) {
 	if r.ChargeDenied || en.work.closed.Load() {
 		return a, false

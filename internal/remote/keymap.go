@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// keyMap is what a process holds of keys: leases, or estimates of them. Every decision looks here, and changes are
-// rare, so that looking takes no lock and a change makes a new map.
+// keyMap is a sharded copy-on-write map from bucket to per-key state (leases or estimates). Reads take no lock, because
+// every decision reads and writes are rare.
 type keyMap[T any] struct {
 	seed   maphash.Seed
 	shards [keyMapShards]keyMapShard[T]
@@ -22,7 +22,7 @@ type keyMapShard[T any] struct {
 	all atomic.Pointer[map[uint64]keyMapEntry[T]]
 }
 
-// keyMapEntry is what is held of one key. Two keys with the same hash are rare, and the second is not held.
+// keyMapEntry is the entry of one key. If two keys have the same hash, which is rare, only the first has an entry.
 type keyMapEntry[T any] struct {
 	name  bucketID
 	value *T
@@ -31,14 +31,14 @@ type keyMapEntry[T any] struct {
 type bucketID struct{ rule, key string }
 
 const (
-	keyMapShards   = 256 // small maps, which are quickly replaced
+	keyMapShards   = 256 // small maps, which are copied quickly
 	maxTrackedKeys = 10_000
 )
 
 func newKeyMap[T any]() keyMap[T] { return keyMap[T]{seed: maphash.MakeSeed()} }
 
 func (h *keyMap[T]) shard(r *group.Rule, key string) (*keyMapShard[T], uint64) {
-	hash := maphash.String(h.seed, key) ^ r.ID.A // a digest's bits are as good as drawn
+	hash := maphash.String(h.seed, key) ^ r.ID.A // the bits of a digest are uniform
 	return &h.shards[hash%keyMapShards], hash
 }
 
@@ -49,7 +49,7 @@ func (s *keyMapShard[T]) load() map[uint64]keyMapEntry[T] {
 	return nil
 }
 
-// find returns what is held of the key, or nil.
+// find returns the state of the key, or nil.
 func (h *keyMap[T]) find(r *group.Rule, key string) *T {
 	shard, hash := h.shard(r, key)
 	if e, ok := shard.load()[hash]; ok && e.name.key == key && e.name.rule == r.Name {
@@ -58,7 +58,7 @@ func (h *keyMap[T]) find(r *group.Rule, key string) *T {
 	return nil
 }
 
-// add is find, with what is held made if there is room for one more.
+// add returns the state of the key. It creates it if there is room, and otherwise returns nil.
 func (h *keyMap[T]) add(t *group.Op, make func(name bucketID, slot string) *T) *T {
 	shard, hash := h.shard(t.By, t.Key)
 	shard.mu.Lock()
@@ -81,8 +81,8 @@ func (h *keyMap[T]) add(t *group.Op, make func(name bucketID, slot string) *T) *
 	return e.value
 }
 
-// each calls keep with all that is held of a key, or of all keys if there is no rule, and lets go of what it does not
-// want kept. It reports whether something is left.
+// each calls keep with the state of a key, or of all keys if r is nil, and deletes it if keep returns false. It reports
+// whether the map is not empty afterwards.
 func (h *keyMap[T]) each(r *group.Rule, key string, keep func(*T) bool) (left bool) {
 	if r != nil {
 		shard, hash := h.shard(r, key)

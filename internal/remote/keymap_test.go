@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// What is held is found by rule and key together, there is a bound on it, and what is let go of is gone.
+// Entries are found by rule and key together, their number is bounded, and deleted entries are not found.
 func TestKeyMap(t *testing.T) {
 	h := newKeyMap[string]()
 	rules := []*group.Rule{ruleNamed("a"), ruleNamed("b")}
@@ -19,7 +19,7 @@ func TestKeyMap(t *testing.T) {
 		})
 	}
 	var work sync.WaitGroup
-	for range 8 { // all add the same
+	for range 8 { // all add the same key
 		work.Go(func() {
 			for i := range maxTrackedKeys {
 				r, key := rules[i%2], fmt.Sprint("k", i/2)
@@ -40,7 +40,7 @@ func TestKeyMap(t *testing.T) {
 	}
 	h.each(rules[0], "k0", func(*string) bool { return false })
 	if h.find(rules[0], "k0") != nil || h.find(rules[1], "k0") == nil {
-		t.Error("one rule's was to be let go of, and the other's kept")
+		t.Error("the entry of one rule must be deleted, and that of the other kept")
 	}
 	if h.each(nil, "", func(e *string) bool { return false }) || h.find(rules[1], "k0") != nil {
 		t.Error("something is left")

@@ -10,81 +10,82 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// An engine leases budget for rules with lease accuracy: it takes a part of a key's budget from the
-// store at once and spends it in memory. What is leased is spent at the store already, so that all processes together
-// never admit more than the limit, whichever of them crash or are cut off; what a process has leased and does not spend
-// is lost for a while.
+// leases holds the leases for rules with AccuracyLease: an instance takes a part of a key's quota from the store at
+// once and uses it in memory. Leased quota is already charged at the store, so that all instances together never admit
+// more than the limit, even if some crash or lose their connection. Unused quota of a lease is unavailable to others
+// for a while.
 //
-// A fixed window's lease ends with the window. Its end is reckoned from when the store was asked, not from when it
-// answered, so that no clock has to agree with another's and a slow answer errs on the safe side.
+// A fixed window's lease ends with the window. Its end is calculated from the start of the store call, not from the
+// reply, so that clocks need not agree and a slow reply errs on the safe side.
 //
-// A bucket's lease could be spent on top of a full bucket. So buckets keep room for it: the store's bucket is smaller by
-// what all processes together may hold. That needs their number, see Config.Instances; without it buckets are not leased.
+// A bucket's lease could be used in addition to a full bucket. So the store's bucket is smaller by the amount that all
+// instances together may hold. That needs their number, see Config.Instances; without it buckets are not leased.
 //
-// How much is leased follows the demand: about what a key spent in the last quarter of a second, at most half of an
-// equal share of what is left. A key that is asked for rarely is not leased at all.
+// The size of a lease follows the demand: about the usage of the key in the last 250 ms, at most half of an equal share
+// of the remaining quota. Rarely used keys are not leased.
 type leases struct {
 	keys   keyMap[lease]
-	limits parts // as the store holds them
+	limits parts // limits of buckets at the store
 
 	mu     sync.Mutex // guards sweeps
 	sweeps bool       // the janitor runs
 }
 
 const (
-	leaseAhead       = 250 * time.Millisecond // how much demand a lease covers
-	leaseIdleTimeout = time.Second            // what is not spent for so long is given back
-	// drainedBackoff is for how long a bucket that was found empty is left alone, so that there is something to lease again.
-	// Who comes meanwhile is denied: a bucket that is drained all the time would else be asked for every drop.
+	leaseAhead       = 250 * time.Millisecond // duration of demand that a lease covers
+	leaseIdleTimeout = time.Second            // unused leases are returned after this time
+	// drainedBackoff is how long an empty bucket is not leased, so that some quota accumulates. Takes in the meantime
+	// are denied: otherwise a bucket that is always empty would cause a store call for every unit.
 	drainedBackoff = 50 * time.Millisecond
 )
 
-// lease is the budget of one key that this process holds.
+// lease is the part of one key's quota that this instance holds.
 type lease struct {
 	name    bucketID
 	hashTag string
 
 	mu             sync.Mutex // guards the fields below
 	rule           *group.Rule
-	limit          *step.Params // that it was leased under; a changed one begins anew
+	limit          *step.Params // limit of the lease; another limit starts a new lease
 	balance        int64
-	until          time.Time // a window's lease ends; zero: none was granted yet, or it is a bucket's
-	at             int64     // Answer.At of the last grant; 0: the store was not asked yet in this window
-	from           int64     // Answer.At of the first grant since the lease is held, or of the window
-	parts          []leased  // what the balance consists of, oldest first; lies in room
+	until          time.Time // end of a window's lease; zero before the first grant, and for a bucket
+	at             int64     // Answer.At of the last grant; 0 before the first grant of the window
+	from           int64     // Answer.At of the first grant of the lease or the window
+	parts          []leased  // grants that make up the balance, oldest first; uses room
 	room           [maxParts + 1]leased
-	settles        bool      // reservations are answered from it, so that the store keeps marks for what it grants
-	storeRemaining int64     // at the store, when it was last asked
-	asked          time.Time // when that was
-	reset          time.Time // when the key is as if never used
-	retryAt        time.Time // do not ask again before
-	denied         int64     // the cost that the store denied last
-	retry          time.Time // when it said that this cost fits
+	settles        bool      // it decides reservations, so that the store must keep marks for its grants
+	storeRemaining int64     // remaining quota at the store, at the last call
+	asked          time.Time // time of that call
+	reset          time.Time // time at which the key is fully reset
+	retryAt        time.Time // no call for more before this time
+	denied         int64     // cost that the store denied last
+	retry          time.Time // time at which the store would allow that cost
 
-	next  *time.Timer   // leases for the next window
-	fetch chan struct{} // closed when that is done
+	next  *time.Timer   // prefetches for the next window
+	fetch chan struct{} // closed when the prefetch has ended
 
-	used      time.Time // last
-	spent     int64     // since measured
+	used      time.Time // time of the last use
+	spent     int64     // usage since measured
 	measured  time.Time
-	demand    int64 // what was spent in the last leaseAhead
+	demand    int64 // usage in the last leaseAhead
 	refilling bool
-	returned  bool // nobody can find it any more
+	returned  bool // removed from the key map
 }
 
 func newLease(name bucketID, tag string) *lease {
 	e := &lease{name: name, hashTag: tag}
-	e.parts = e.room[:0] // beside the balance, so that a decision finds both in memory that is near
+	e.parts = e.room[:0] // in the same struct as the balance, for memory locality
 	return e
 }
 
-// leased is what is left of one grant of the store.
+// leased is the unused part of one grant of the store.
 type leased struct{ at, n int64 }
 
-// maxParts bounds how many grants are told apart. Older ones count as one, of the time of the oldest: less is given back of it.
+// maxParts is the maximum number of separate grants. Older ones are merged, with the time of the oldest, which allows
+// less to be refunded.
 const maxParts = 8
 
-// add adds to the balance what was granted at a time.
+// add adds a grant to the balance.
 func (e *lease) add(at, n int64) {
 	if n <= 0 {
 		return
@@ -105,7 +106,7 @@ func (e *lease) add(at, n int64) {
 	}
 }
 
-// remove takes from the balance, oldest first, and returns when the oldest of it was granted.
+// remove removes n from the balance, oldest grants first, and returns the time of the oldest grant used.
 func (e *lease) remove(n int64) (at int64) {
 	e.balance -= n
 	at = e.at
@@ -124,10 +125,10 @@ func (e *lease) remove(n int64) (at int64) {
 	return at
 }
 
-// void forgets the balance.
+// void discards the balance.
 func (e *lease) void() { e.balance, e.parts = 0, e.parts[:0] }
 
-// canLease reports whether the take may be answered from a lease.
+// canLease reports whether the take may be decided from a lease.
 func (en *Engine) canLease(t *group.Op) bool {
 	r := &t.Request
 	if t.By.Accuracy != group.AccuracyLease || r.Cost <= 0 || t.At != 0 || t.ID != 0 || r.Min != 0 || r.MaxDelay != 0 || t.By.ChargeDenied {
@@ -136,18 +137,18 @@ func (en *Engine) canLease(t *group.Op) bool {
 	return CanLease(t.Params) && en.mayHold(t.Params)
 }
 
-// mayHold reports whether this process may hold some of the limit now.
+// mayHold reports whether this instance may hold a lease of the limit now.
 func (en *Engine) mayHold(p *step.Params) bool {
 	return p.Kind == step.Window || en.Instances != nil && maxLeasedAmount(p, en.instanceCount()) > 1
 }
 
-// CanLease reports whether limits with these numbers can be leased: windows that are not soft, and buckets that fill
-// continuously.
+// CanLease reports whether limits with these numbers can be leased: windows that are not soft, and buckets with
+// continuous refill.
 func CanLease(p *step.Params) bool {
 	return p.Kind == step.Window && p.SoftExcess == 0 || p.Kind == step.Bucket && !p.Queue && !p.HasInitial
 }
 
-// maxLeasedAmount is how much of a limit one process may hold at a time. All processes together hold at most half of a bucket.
+// maxLeasedAmount returns the maximum lease of one instance. All instances together hold at most 50 % of a bucket.
 func maxLeasedAmount(p *step.Params, instances int) int64 {
 	if p.Kind == step.Window {
 		return p.Count
@@ -155,7 +156,7 @@ func maxLeasedAmount(p *step.Params, instances int) int64 {
 	return p.Burst / 2 / int64(instances)
 }
 
-// leasedLimit is the limit as the store holds it: a bucket is smaller by what all processes may have leased.
+// leasedLimit returns the limit at the store: a bucket is smaller by the amount that all instances may lease.
 func (en *Engine) leasedLimit(p *step.Params, instances int) *step.Params {
 	if p.Kind == step.Window {
 		return p
@@ -165,7 +166,7 @@ func (en *Engine) leasedLimit(p *step.Params, instances int) *step.Params {
 	})
 }
 
-// getOrCreate returns the key's lease, made if there is room for one more.
+// getOrCreate returns the key's lease. It creates one if there is room, and otherwise returns nil.
 func (s *leases) getOrCreate(t *group.Op) *lease {
 	if e := s.keys.find(t.By, t.Key); e != nil {
 		return e
@@ -173,17 +174,17 @@ func (s *leases) getOrCreate(t *group.Op) *lease {
 	return s.keys.add(t, newLease)
 }
 
-// drop forgets what is leased of a key: an operator has reset or blocked it.
+// drop discards the lease of a key that was reset or blocked.
 func (s *leases) drop(r *group.Rule, key string) {
 	s.keys.each(r, key, func(e *lease) bool { return !e.drop() })
 }
 
-// dropRule is drop for all keys of a rule.
+// dropRule is like drop for all keys of a rule.
 func (s *leases) dropRule(r *group.Rule) {
 	s.keys.each(nil, "", func(e *lease) bool { return e.name.rule != r.Name || !e.drop() })
 }
 
-// drop ends what the lease does in the background. It returns true.
+// drop stops the lease's background work. It reports whether it did, which is always true.
 func (e *lease) drop() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -191,14 +192,14 @@ func (e *lease) drop() bool {
 	return true
 }
 
-// reserves reports whether reservations are answered from the lease.
+// reserves reports whether the lease decides reservations.
 func (e *lease) reserves() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.settles
 }
 
-// recordDemand takes down the demand.
+// recordDemand updates the measured demand.
 func (e *lease) recordDemand(cost int64, now time.Time) {
 	if elapsed := now.Sub(e.measured); elapsed >= leaseAhead {
 		e.demand = int64(float64(e.spent) * float64(leaseAhead) / float64(elapsed))
@@ -208,8 +209,8 @@ func (e *lease) recordDemand(cost int64, now time.Time) {
 	e.used = now
 }
 
-// spend takes the cost from the lease if it holds that much, or denies it if the store has just had nothing. Low tells
-// that it is time to lease more. A caller that tries again has its demand noted already.
+// spend takes the cost from the lease if its balance suffices, or denies it if the store had no quota recently. low
+// reports whether it is time to lease more. again is set on a second attempt, whose demand is already recorded.
 func (e *lease) spend(t *group.Op, now time.Time, d *group.Answer, again bool) (decided, low bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -223,7 +224,7 @@ func (e *lease) spend(t *group.Op, now time.Time, d *group.Answer, again bool) (
 	}
 	if e.balance < t.Request.Cost {
 		wait := e.retryAt.Sub(now)
-		if wait <= 0 || t.By.Shadow || t.Request.Cost > limit.Limit() { // which the store says can never fit
+		if wait <= 0 || t.By.Shadow || t.Request.Cost > limit.Limit() { // the store decides that it exceeds the limit
 			return false, false
 		}
 		if t.Request.Cost == e.denied {
@@ -244,8 +245,8 @@ func (e *lease) spend(t *group.Op, now time.Time, d *group.Answer, again bool) (
 	return true, low
 }
 
-// spendBalance takes a cost from the balance, which holds as much. What is settled or given back of it is so here, or at
-// the store, where the lease was taken.
+// spendBalance takes a cost from the balance, which must suffice. The take is settled or refunded in the lease, or at
+// the store, which granted the lease.
 func (e *lease) spendBalance(cost int64, now time.Time) (a FastAnswer, low bool) {
 	a.At = e.remove(cost)
 	a.Remaining = min(e.balance+e.storeRemaining, e.limit.Limit())
@@ -255,7 +256,7 @@ func (e *lease) spendBalance(cost int64, now time.Time) (a FastAnswer, low bool)
 	return a, low
 }
 
-// unspend returns what was taken for a call that was denied for another reason.
+// unspend returns the cost of a take to the lease, because another take of its call was denied.
 func (e *lease) unspend(limit *step.Params, at, cost int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -264,8 +265,8 @@ func (e *lease) unspend(limit *step.Params, at, cost int64) {
 	}
 }
 
-// refund gives back what a take did not need to the lease that the take came from, if that is still held, and reports how
-// much that was. A lease never holds more than its share: room is kept in the store's bucket for no more.
+// refund returns the unused part of a take to its lease, if this instance still holds it, and returns the amount. A
+// lease never exceeds its maximum, because the store's bucket is smaller only by that.
 func (e *lease) refund(t *group.Op, instances int, now time.Time) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -277,8 +278,8 @@ func (e *lease) refund(t *group.Op, instances int, now time.Time) int64 {
 	return back
 }
 
-// refundLease gives back to a lease what it can, changes the take to what is left for the store, and reports whether that
-// is nothing.
+// refundLease refunds as much as possible to a lease and reduces the take to the rest for the store. It reports whether
+// nothing is left.
 func (en *Engine) refundLease(t *group.Op) bool {
 	if !t.Request.Settles || t.By.Accuracy != group.AccuracyLease || t.Request.Cost >= 0 {
 		return false
@@ -289,8 +290,8 @@ func (en *Engine) refundLease(t *group.Op) bool {
 	return t.Request.Cost == 0
 }
 
-// leaseSize is how much to ask the store for beyond a cost: what is spent in a while, but no more than an equal part of what
-// is left, or half of that where nothing flows in, so that it is not all stranded with those who come first.
+// leaseSize returns the amount to lease beyond a cost: the demand of leaseAhead, but at most an equal share of the
+// remaining quota, or half of that without refill, so that the first instances do not take all of it.
 func (e *lease) leaseSize(cost int64, instances int, now time.Time) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -298,7 +299,7 @@ func (e *lease) leaseSize(cost int64, instances int, now time.Time) int64 {
 	switch {
 	case e.at == 0:
 		left = e.limit.Limit()
-	case e.limit.Kind != step.Window: // what has flown in since
+	case e.limit.Kind != step.Window: // refill since the last call
 		left += int64(rate(e.limit) * now.Sub(e.asked).Seconds())
 		part = int64(instances)
 	}
@@ -306,14 +307,13 @@ func (e *lease) leaseSize(cost int64, instances int, now time.Time) int64 {
 	return max(0, min(ahead, maxLeasedAmount(e.limit, instances)-e.balance))
 }
 
-// grant adds what the store granted beyond the cost, which may be nothing. The store was asked at began, and answered then
-// or later. Of a window that is known to be spent no more is asked for than is needed, which is a take whose denial can be
-// remembered.
+// grant adds the amount that the store granted beyond the cost, which may be 0. The store call started at began. In a
+// window that is known to be used up, takes call the store without leasing, so that their denials can be cached.
 func (e *lease) grant(en *Engine, limit *step.Params, d *group.Answer, cost int64, began time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.limit != limit {
-		return // it has changed meanwhile: what was leased under the old one is lost
+		return // the limit has changed, and the quota leased under the old one is lost
 	}
 	until := began.Add(d.ResetAfter)
 	if limit.Kind == step.Window {
@@ -322,12 +322,12 @@ func (e *lease) grant(en *Engine, limit *step.Params, d *group.Answer, cost int6
 			e.void()
 			e.until, e.from = until, d.At
 			e.schedulePrefetch(en)
-		case e.until.Sub(until) > window(limit)/2: // an answer of the window before came late
+		case e.until.Sub(until) > window(limit)/2: // a late reply about the previous window
 			return
 		case until.Before(e.until):
 			e.until = until
 		}
-	} else if d.Remaining < d.Limit/8 { // drained as fast as it fills: take what flows in by larger sips
+	} else if d.Remaining < d.Limit/8 { // drained as fast as it is refilled: lease larger amounts less often
 		e.retryAt = began.Add(drainedBackoff)
 	}
 	e.storeRemaining, e.at, e.asked, e.reset = d.Remaining, d.At, began, until
@@ -337,7 +337,7 @@ func (e *lease) grant(en *Engine, limit *step.Params, d *group.Answer, cost int6
 	e.add(d.At, d.Granted-cost)
 }
 
-// markDrained notes that the store's bucket had less than the cost.
+// markDrained records that the store had less than the cost.
 func (e *lease) markDrained(limit *step.Params, d *group.Answer, cost int64, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -347,7 +347,7 @@ func (e *lease) markDrained(limit *step.Params, d *group.Answer, cost int64, now
 	}
 }
 
-// refill leases more beside the caller, who has enough for now. It ends within the timeout.
+// refill leases more in the background; the caller has enough for now. It ends within the timeout.
 func (en *Engine) refill(ctx context.Context, e *lease, rule *group.Rule, limit *step.Params) {
 	ctx = context.WithoutCancel(ctx)
 	done := func() {
@@ -363,7 +363,7 @@ func (en *Engine) refill(ctx context.Context, e *lease, rule *group.Rule, limit 
 	}
 }
 
-// leaseNow leases as much as is worth it.
+// leaseNow leases as much as the demand requires.
 func (en *Engine) leaseNow(ctx context.Context, e *lease, rule *group.Rule, limit *step.Params) {
 	began, instances := time.Now(), en.instanceCount()
 	ask := rule.Op(en.leasedLimit(limit, instances), e.name.key, e.hashTag, e.leaseSize(0, instances, began))
@@ -378,13 +378,13 @@ func (en *Engine) leaseNow(ctx context.Context, e *lease, rule *group.Rule, limi
 	}
 	if !out[0].Allowed {
 		e.mu.Lock()
-		e.storeRemaining = 0 // so that it is not asked again and again
+		e.storeRemaining = 0 // so that the store is not called repeatedly
 		e.mu.Unlock()
 	}
 }
 
-// window is how long a limit is for.
+// window returns the window length of a limit.
 func window(p *step.Params) time.Duration { return time.Duration(p.Length) * time.Microsecond }
 
-// rate is what a limit lets pass in a second.
+// rate returns the rate of a limit per second.
 func rate(p *step.Params) float64 { return float64(p.Count) / window(p).Seconds() }

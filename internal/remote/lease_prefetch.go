@@ -9,18 +9,17 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// When a fixed window ends, a busy key is leased for the next one at once and beside the callers, so that they find a
-// lease there. Those who come before it is granted wait for it, within the timeout, rather than ask the store
-// each for itself. Processes begin up to prefetchSpread apart: the windows of all keys end for all of them at the same
-// moment.
+// When a fixed window ends, the next window's lease of a busy key is prefetched in the background, so that callers find
+// a lease. Callers that arrive before it is granted wait for it, within the timeout, instead of each calling the store.
+// Instances start within prefetchSpread, because the windows of all keys end at the same time for all of them.
 //
-// The next window's budget cannot be had before it begins: what is charged at the store is charged by its clock. A process
-// reckons that it begins a little earlier, by what the last answer took. If the store is asked too early it says how
-// long the old window lasts, and is asked again then.
+// The next window's quota is not available before the window begins by the store clock. An instance expects the
+// beginning slightly too early, by the duration of the last call. If it calls the store too early, the reply contains
+// the remaining time of the old window, and it calls again after that.
 
 const prefetchSpread = 2 * time.Millisecond
 
-// schedulePrefetch has the next window's lease taken when this one's ends.
+// schedulePrefetch schedules the next window's lease for the end of the current one.
 func (e *lease) schedulePrefetch(en *Engine) {
 	in := time.Until(e.until)
 	if e.next == nil {
@@ -30,14 +29,14 @@ func (e *lease) schedulePrefetch(en *Engine) {
 	}
 }
 
-// cancelPrefetch has it not taken after all.
+// cancelPrefetch cancels the scheduled prefetch.
 func (e *lease) cancelPrefetch() {
 	if e.next != nil {
 		e.next.Stop()
 	}
 }
 
-// prefetch leases for the window that begins now, if the key was asked for just before.
+// prefetch leases for the window that begins now, if the key was used shortly before.
 func (en *Engine) prefetch(e *lease) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -59,7 +58,7 @@ func (en *Engine) prefetch(e *lease) {
 	}
 }
 
-// finishPrefetch lets those go on who wait.
+// finishPrefetch resumes the callers that wait for the prefetch.
 func (e *lease) finishPrefetch() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,7 +66,7 @@ func (e *lease) finishPrefetch() {
 	e.fetch = nil
 }
 
-// startWindow tells that nothing was leased in this window yet, and lets go of what was in the one before.
+// startWindow discards the lease of the previous window. It reports whether nothing was leased in the current one yet.
 func (e *lease) startWindow(limit *step.Params) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -79,7 +78,7 @@ func (e *lease) startWindow(limit *step.Params) bool {
 	return true
 }
 
-// spend answers the take from the lease if it can, and waits for one that is on its way.
+// spend decides the take from the lease if possible, waits for a prefetch in progress, and reports whether it decided.
 func (en *Engine) spend(ctx context.Context, e *lease, t *group.Op, now time.Time, d *group.Answer) bool {
 	decided, low := e.spend(t, now, d, false)
 	if !decided && en.await(ctx, e) {
@@ -91,7 +90,7 @@ func (en *Engine) spend(ctx context.Context, e *lease, t *group.Op, now time.Tim
 	return decided
 }
 
-// await waits for the next window's lease if it is on its way.
+// await waits for a prefetch of the next window's lease, and reports whether there was one.
 func (en *Engine) await(ctx context.Context, e *lease) bool {
 	e.mu.Lock()
 	fetch := e.fetch

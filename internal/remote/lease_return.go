@@ -7,7 +7,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// startJanitor has the janitor run while something is leased.
+// startJanitor starts the janitor unless it is running. It runs while there are leases.
 func (s *leases) startJanitor(en *Engine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,7 +30,7 @@ func (s *leases) startJanitor(en *Engine) {
 	})
 }
 
-// returnLeases gives back what was not used since then, and reports whether there are other leases.
+// returnLeases returns leases that were not used since a time, and reports whether there are others.
 func (en *Engine) returnLeases(ctx context.Context, since time.Time) (more bool) {
 	var idle []*lease
 	more = en.leases.keys.each(nil, "", func(e *lease) bool {
@@ -48,8 +48,8 @@ func (en *Engine) returnLeases(ctx context.Context, since time.Time) (more bool)
 	return more
 }
 
-// returnLate gives back what came into leases that had been given back, or that Close may have missed: of calls that were
-// under way then.
+// returnLate returns quota that was granted to leases after their return, or that Close may have missed, by calls in
+// progress at that time.
 func (en *Engine) returnLate(ctx context.Context, held ...*lease) {
 	for _, e := range held {
 		if e != nil && (en.work.closed.Load() || e.wasReturned()) {
@@ -64,13 +64,13 @@ func (e *lease) wasReturned() bool {
 	return e.returned
 }
 
-// returnLease gives back what is left of a lease that nobody can find any more. If that fails it stays spent until it
-// wears off.
+// returnLease returns the balance of a lease that is no longer in the key map. If the call fails, the quota stays
+// charged until it expires.
 func (en *Engine) returnLease(ctx context.Context, e *lease) {
 	e.mu.Lock()
 	ended := !e.until.IsZero() && !time.Now().Before(e.until)
 	var back []group.Op
-	for _, p := range e.parts { // each as the grant that it is of, so that reservations of others can be settled as before
+	for _, p := range e.parts { // each grant separately, so that other reservations can be settled as before
 		op := e.rule.Op(e.limit, e.name.key, e.hashTag, -p.n)
 		op.At, op.Charged, op.Request.Settles = p.at, p.n, e.settles
 		back = append(back, op)

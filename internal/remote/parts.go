@@ -7,19 +7,19 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// parts keeps parts of limits ready: making one takes longer than a decision.
+// parts caches parts of limits, because creating one takes longer than a decision.
 type parts struct {
 	all  sync.Map // partKey → *step.Params
 	kept atomic.Int64
 }
 
-// partKey is a limit and among how many processes it is shared.
+// partKey is a limit and the number of instances that share it.
 type partKey struct {
 	limit     *step.Params
 	instances int
 }
 
-// maxCachedParts bounds how many parts are kept ready; beyond it they are made when needed.
+// maxCachedParts is the maximum number of cached parts; further ones are created when needed.
 const maxCachedParts = 100_000
 
 func (s *parts) of(k partKey, make func() *step.Params) *step.Params {

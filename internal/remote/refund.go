@@ -7,9 +7,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// Refund gives back what was charged by ops that no At names: back[i] of the key that looks[i] looks at, at most what is
-// counted now. It asks the store twice: first for its time, which is not this process'. What is decided from an estimate is
-// given back there, last, because that cannot fail.
+// Refund refunds charges without their receipts: back[i] of the key of looks[i], at most its current usage. It calls
+// the store twice, first to read the store clock. Estimates are refunded last, because that cannot fail.
 func (en *Engine) Refund(ctx context.Context, looks []group.Op, back []int64, out []group.Answer) error {
 	if len(looks) == 0 {
 		return nil
@@ -36,7 +35,7 @@ func (en *Engine) Refund(ctx context.Context, looks []group.Op, back []int64, ou
 	return en.refundAtStore(ctx, &late, back, out)
 }
 
-// refundAtStore asks the store what time it is and gives back then.
+// refundAtStore reads the store clock and then refunds.
 func (en *Engine) refundAtStore(ctx context.Context, p *takeSubset, back []int64, out []group.Answer) error {
 	if len(p.takes) == 0 {
 		return nil
@@ -66,7 +65,7 @@ func (en *Engine) refundAtStore(ctx context.Context, p *takeSubset, back []int64
 	return nil
 }
 
-// callWithoutFallback is call for ops that no fail mode can answer.
+// callWithoutFallback is call for ops without a fail mode.
 func (en *Engine) callWithoutFallback(ctx context.Context, ops []group.Op, out []group.Answer, began time.Time) (reports int64, err error) {
 	if !en.IsRemote() {
 		return 0, en.Store.Apply(ctx, ops, out)
@@ -79,15 +78,15 @@ func (en *Engine) callWithoutFallback(ctx context.Context, ops []group.Op, out [
 	return en.call(ctx, ops, out, began)
 }
 
-// refundOf is the op that gives back what was charged of a key, at a time of the store's. That the take was as large as the
-// limit has a bucket not take off what has flown in since the time was asked for.
+// refundOf returns the op that refunds usage of a key at a time of the store clock. Charged is at least the limit, so
+// that a bucket does not deduct its refill since the clock was read.
 func refundOf(look *group.Op, at, back int64) group.Op {
 	op := look.By.Op(look.Params, look.Key, look.HashTag, -back)
 	op.At, op.Charged = at, min(max(back, look.Params.Limit()), group.MaxCost)
 	return op
 }
 
-// refund gives back what was charged, at most what the estimate counts now.
+// refund refunds usage in the estimate, at most its current usage. It reports whether the estimate could be used.
 func (e *estimate) refund(en *Engine, t *group.Op, now time.Time, d *group.Answer) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

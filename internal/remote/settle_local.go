@@ -8,8 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// settleLocally settles takes that were decided in this process while the store was unavailable. It returns the takes that
-// are left for the store.
+// settleLocally settles takes that were decided by local fallback. It returns the ops that are left for the store.
 func (en *Engine) settleLocally(ctx context.Context, takes []group.Op) []group.Op {
 	rest := make([]group.Op, 0, len(takes))
 	for i := range takes {
@@ -28,7 +27,7 @@ func (en *Engine) settleLocally(ctx context.Context, takes []group.Op) []group.O
 	return rest
 }
 
-// forgive reports what a settlement was not charged because of the cap.
+// forgive reports the cost that a settlement was not charged because of the cap, and returns it.
 func (en *Engine) forgive(ctx context.Context, t *group.Op, d *group.Answer) int64 {
 	n := t.Request.Cost - max(0, d.Granted)
 	if t.Request.Cost <= 0 || n <= 0 {
@@ -40,9 +39,9 @@ func (en *Engine) forgive(ctx context.Context, t *group.Op, d *group.Answer) int
 	return n
 }
 
-// settleLocal settles a take that was decided in this process while the store was unavailable. The store was not charged
-// for it: what was admitted is charged later, see unreported, and less of it if the take cost less. What it cost beyond its
-// estimate is returned as a charge for the store.
+// settleLocal settles a take that was decided by local fallback. The store was not charged for it: the admitted usage
+// is charged later, see unreported, and reduced if the take cost less. A cost beyond the estimate is returned as a
+// charge for the store.
 func (en *Engine) settleLocal(t *group.Op, d *group.Answer) (late group.Op, ok bool) {
 	op, local := *t, en.fallback.open()
 	op.Params = en.shareOf(t.Params)

@@ -16,72 +16,72 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// settlements are those that the store has not answered. They are sent again until it does: a charge beyond an estimate
-// that is lost would be a gift, and a refund that is lost would keep a caller waiting.
+// settlements are the pending settlements, to which the store has not replied. They are retried until it does: a lost
+// charge beyond an estimate would not be counted, and a lost refund would delay a caller.
 //
-// A settlement that never reached the store is sent until it expires. One that may have reached it carries an ID and is
-// sent for as long as stores remember IDs: after that it could be applied twice.
+// A settlement that never reached the store is retried until it expires. One that may have reached it carries an ID and
+// is retried for as long as stores keep IDs, because after that it could be applied twice.
 type settlements struct {
 	mu    sync.Mutex // guards the fields below
 	kept  []*Settlement
-	ids   map[string]*Settlement // the first of those kept with an id
-	n     int                    // of those kept and those just being sent
+	ids   map[string]*Settlement // the first pending one with an ID
+	n     int                    // number of settlements that are pending or being sent
 	bytes int
-	runs  bool // the goroutine that sends them
+	runs  bool // the goroutine that retries them is running
 }
 
-// Settlement is what one reservation is settled with.
+// Settlement is the settlement of one reservation.
 type Settlement struct {
 	mu    sync.Mutex // guards the fields below
-	done  bool       // nothing of it is sent any more
-	err   error      // why not, if the store has not answered
-	once  *group.Op  // asks the store whether this is the first with its id, until that has said so; nil: that is not asked
-	ops   []group.Op // that the store has not answered; on a remote store they have IDs
+	done  bool       // no longer sent
+	err   error      // the reason, if the store has not replied
+	once  *group.Op  // take of the ID, which the store allows once; nil once it has, or without an ID
+	ops   []group.Op // not yet applied by the store; with IDs on a remote store
 	until time.Time
-	sent  time.Time // when the ops may have reached the store first; zero: never
-	told  bool      // a caller of SettleOnce that it is the first
+	sent  time.Time // time at which the ops may first have reached the store; zero if never
+	told  bool      // SettleOnce has returned that it is the first
 	kept  bool
-	name  string // the id, if it is kept
-	size  int    // of its texts, if it is kept
+	name  string // the ID, if it is pending
+	size  int    // size of its strings, if it is pending
 }
 
 const (
 	maxSettlements     = 10_000
-	maxSettlementBytes = 16 << 20 // of the keys that are kept
-	// resendTime is for how long a settlement is sent again that may have reached the store. It ends before the store
-	// forgets its ID, which it remembers for a minute.
+	maxSettlementBytes = 16 << 20 // of keys of pending settlements
+	// resendTime is how long a settlement that may have reached the store is retried. It is shorter than the minute for
+	// which the store keeps its ID.
 	resendTime = 50 * time.Second
 	resendMin  = 100 * time.Millisecond
 	resendMax  = time.Second
 )
 
-// errExpired is why a settlement is not sent that was kept.
-var errExpired = fmt.Errorf("%w: settle: the reservation has expired", group.ErrUnavailable)
+// errExpired is the error of a pending settlement that is no longer sent.
+var errExpired = fmt.Errorf("%w: settle: reservation expired", group.ErrUnavailable)
 
-// errSettledBefore says that another settlement of the same id was first.
+// errSettledBefore is the error if another settlement with the same ID was first.
 var errSettledBefore = errors.New("sluice: settled before")
 
-// errTooLate is why a settlement is not sent again.
-var errTooLate = fmt.Errorf("%w: settle: no reply for too long: the settlement may have arrived and is not sent again", group.ErrUnavailable)
+// errTooLate is the error of a settlement that is no longer retried.
+var errTooLate = fmt.Errorf("%w: settle: no reply within 50 s: the settlement may have been applied and is not sent again", group.ErrUnavailable)
 
 // NewSettlement returns a settlement that is not sent after until.
 func (en *Engine) NewSettlement(ops []group.Op, until time.Time) *Settlement {
 	s := &Settlement{ops: slices.Clone(ops), until: until}
-	if en.IsRemote() { // else the store is in this process, and always answers
+	if en.IsRemote() { // otherwise the store is in this process, and calls are never lost
 		s.identify(rand.Uint64() | 1)
 	}
 	return s
 }
 
-// identify has the ops charged once however often they are sent.
+// identify sets the idempotency ID of the ops.
 func (s *Settlement) identify(id uint64) {
 	for i := range s.ops {
 		s.ops[i].ID = id
 	}
 }
 
-// settlementOnce returns a settlement that is applied if it is the first with its id, which is once's key. If one with the
-// id is kept it is that: it may have reached the store already, which knows it by its attempt.
+// settlementOnce returns a settlement that is applied if it is the first with its ID, which is once's key. If one with
+// the ID is pending it returns that one, because it may already have reached the store, which identifies it by once.ID.
 func (en *Engine) settlementOnce(once group.Op, ops []group.Op, until time.Time) *Settlement {
 	en.settlements.mu.Lock()
 	kept := en.settlements.ids[once.Key]
@@ -99,8 +99,8 @@ func (en *Engine) settlementOnce(once group.Op, ops []group.Op, until time.Time)
 	return s
 }
 
-// SettleOnce applies ops if no settlement was applied with the same id, and reports whether it is the first. Once is a take
-// of the id, of which the store allows one.
+// SettleOnce applies ops if no settlement with the same ID was applied, and reports whether it is the first. once is a
+// take of the ID, of which the store allows one.
 func (en *Engine) SettleOnce(ctx context.Context, once group.Op, ops []group.Op, until time.Time) (settled bool, forgiven int64, err error) {
 	s := en.settlementOnce(once, ops, until)
 	s.mu.Lock()
@@ -113,15 +113,15 @@ func (en *Engine) SettleOnce(ctx context.Context, once group.Op, ops []group.Op,
 	switch {
 	case errors.Is(err, errSettledBefore):
 		return false, 0, nil
-	case err != nil && s.kept && s.told: // it is the first, and the rest of it is sent again
+	case err != nil && s.kept && s.told: // it is the first, and the rest of it is retried
 		return true, forgiven, nil
 	case err != nil && s.kept:
-		err = fmt.Errorf("%w (the settlement is kept and sent when the store is available)", err)
+		err = fmt.Errorf("%w (the settlement is pending and is sent when the store is available)", err)
 	}
 	return s.told, forgiven, err
 }
 
-// Settle sends a settlement, and reports whether it is kept to be sent again if the store does not answer.
+// Settle sends a settlement. kept reports whether it is pending, to be retried because the store did not reply.
 func (en *Engine) Settle(ctx context.Context, s *Settlement) (kept bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (en *Engine) Settle(ctx context.Context, s *Settlement) (kept bool, err err
 	return s.kept, err
 }
 
-// SetActual has the settlement replace what was charged by what it really cost.
+// SetActual sets the actual cost of the settlement.
 func (s *Settlement) SetActual(actual int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,13 +138,13 @@ func (s *Settlement) SetActual(actual int64) error {
 			op.Request.Cost = actual - op.Charged
 		}
 		if cost := s.ops[i].Request.Cost; cost > group.MaxCost || cost < -group.MaxCost {
-			return fmt.Errorf("%w: cost %d is beyond ±2^50", group.ErrInvalid, cost)
+			return fmt.Errorf("%w: cost %d is not between -2^50 and 2^50", group.ErrInvalid, cost)
 		}
 	}
 	return nil
 }
 
-// settleLocked sends the settlement unless it is done with, and keeps it if the store does not answer.
+// settleLocked sends the settlement unless it is done, and makes it pending if the store does not reply.
 func (en *Engine) settleLocked(ctx context.Context, s *Settlement) (forgiven int64, err error) {
 	if s.done {
 		return 0, s.err
@@ -159,11 +159,11 @@ func (en *Engine) settleLocked(ctx context.Context, s *Settlement) (forgiven int
 	return forgiven, err
 }
 
-// send settles what it can, and leaves in the settlement what the store did not answer.
+// send settles as much as possible, and leaves in s.ops the ops without a reply.
 func (en *Engine) send(ctx context.Context, s *Settlement) (forgiven int64, err error) {
 	if s.once != nil {
-		// Two calls, because not every store changes keys that live apart in one step. If the second fails, what was to be
-		// given back may stay charged, but it is never given back twice.
+		// Two calls, because not every store can change keys on different shards atomically. If the second fails, a
+		// refund may be lost, but it is never made twice.
 		var out [1]group.Answer
 		if err := en.ApplyOrFail(ctx, []group.Op{*s.once}, out[:]); err != nil {
 			return 0, err
@@ -213,14 +213,14 @@ func (en *Engine) send(ctx context.Context, s *Settlement) (forgiven int64, err 
 	return forgiven, nil
 }
 
-// settleEstimate settles a take that was decided from the local estimate of its key.
+// settleEstimate settles a take in the local estimate of its key. It reports whether the estimate could be used.
 func (en *Engine) settleEstimate(t *group.Op, d *group.Answer) bool {
 	back := *t
-	back.ID = 0 // there is no call that could be repeated
+	back.ID = 0 // a local change is not retried
 	return en.decideFromEstimate(&back, time.Now(), d)
 }
 
-// keep keeps a settlement that the store did not answer, if there is room. What it settles in this process is settled now.
+// keep makes a settlement pending if there is room. Its locally decided takes are settled now.
 func (en *Engine) keep(s *Settlement) {
 	if s.kept || en.work.closed.Load() {
 		return
@@ -243,7 +243,7 @@ func (en *Engine) keep(s *Settlement) {
 			k.ids[s.name] = s
 		}
 	}
-	for i := range s.ops { // the caller's buffers end with the call
+	for i := range s.ops { // cloned, because the caller may reuse its buffers
 		s.ops[i].Key, s.ops[i].HashTag = strings.Clone(s.ops[i].Key), strings.Clone(s.ops[i].HashTag)
 	}
 	s.ops = en.settleLocally(context.Background(), s.ops)
@@ -254,7 +254,7 @@ func (en *Engine) keep(s *Settlement) {
 	}
 }
 
-// forget notes that a settlement is not kept any more.
+// forget removes a settlement that is no longer pending.
 func (k *settlements) forget(s *Settlement) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -265,7 +265,7 @@ func (k *settlements) forget(s *Settlement) {
 	k.bytes -= s.size
 }
 
-// texts is how much memory the settlement's texts take.
+// texts returns the memory of the settlement's strings.
 func (s *Settlement) texts() int {
 	n := 0
 	if s.once != nil {
@@ -277,7 +277,7 @@ func (s *Settlement) texts() int {
 	return n
 }
 
-// resend sends kept settlements until there are none.
+// resend retries pending settlements until there are none.
 func (en *Engine) resend() {
 	for wait := resendMin; ; {
 		if !en.work.sleep(wait) {
@@ -299,8 +299,8 @@ func (en *Engine) resend() {
 	}
 }
 
-// resendAll sends the kept settlements once, oldest first, and reports whether some are left. Of a server that does not
-// answer one settlement is enough.
+// resendAll retries the pending settlements once, oldest first, and reports whether some are left. After the first
+// failed call it skips the shard.
 func (en *Engine) resendAll(ctx context.Context) (left bool) {
 	k := &en.settlements
 	k.mu.Lock()
@@ -322,8 +322,7 @@ func (en *Engine) resendAll(ctx context.Context) (left bool) {
 	return len(still) > 0
 }
 
-// sendAgain sends a kept settlement, unless its server is among those that did not answer, and reports whether it is done
-// with.
+// sendAgain retries a pending settlement unless its shard is in away, and reports whether it is done.
 func (en *Engine) sendAgain(ctx context.Context, s *Settlement, away map[int]bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -338,7 +337,7 @@ func (en *Engine) sendAgain(ctx context.Context, s *Settlement, away map[int]boo
 	return s.done
 }
 
-// shardOf is the server that the settlement is sent to next.
+// shardOf returns the shard that the settlement is sent to next.
 func (en *Engine) shardOf(s *Settlement) int {
 	switch {
 	case s.once != nil:

@@ -13,19 +13,19 @@ import (
 
 const (
 	syncInterval    = 100 * time.Millisecond
-	syncJitter      = 0.15 // of it, up or down, so that processes do not keep step
-	syncBatchKeys   = 64   // in a call
-	syncConcurrency = 4    // at a time
+	syncJitter      = 0.15 // relative to syncInterval, ±, so that instances do not sync at the same time
+	syncBatchKeys   = 64   // per call
+	syncConcurrency = 4    // concurrent calls
 )
 
-// Staleness is how long it takes at most until a process knows what another has spent under a rule with eventual
-// accuracy: until the one has told the store and the other has asked it, each within the timeout.
-// All processes together admit at most the limit and what is offered in that time.
+// Staleness returns the maximum age of other instances' usage in a local estimate: one instance reports it and another
+// reads it, each after an interval with jitter and within the timeout. All instances together admit at most limit +
+// offered rate × Staleness.
 func Staleness(timeout time.Duration) time.Duration {
 	return 2 * (syncInterval + time.Duration(syncJitter*float64(syncInterval)) + timeout)
 }
 
-// startSync has estimates synced while there are some.
+// startSync starts syncing unless it is running. It runs while there are estimates.
 func (en *Engine) startSync() {
 	en.estimates.mu.Lock()
 	defer en.estimates.mu.Unlock()
@@ -49,7 +49,7 @@ func (en *Engine) startSync() {
 	})
 }
 
-// stopSyncIfIdle ends it if there is no estimate any more.
+// stopSyncIfIdle stops syncing if there are no estimates, and reports whether it did.
 func (en *Engine) stopSyncIfIdle() bool {
 	en.estimates.mu.Lock()
 	defer en.estimates.mu.Unlock()
@@ -60,14 +60,13 @@ func (en *Engine) stopSyncIfIdle() bool {
 	return true
 }
 
-// due lists the keys that were asked for since the last sync or of which the store has not heard all, and forgets
-// the others.
+// due returns the estimates with takes since the last sync or with unreported usage, and deletes the others.
 func (v *estimates) due(now time.Time) []*estimate {
 	var due []*estimate
 	v.keys.each(nil, "", func(e *estimate) bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.limit == nil { // the first answer, with which it is made, is about to be written down
+		if e.limit == nil { // just created, the first decision is not stored yet
 			return true
 		}
 		if e.removed = e.idle(now); !e.removed {
@@ -78,7 +77,7 @@ func (v *estimates) due(now time.Time) []*estimate {
 	return due
 }
 
-// idle tells that nobody asks for the key, and that there is nothing to report that still counts.
+// idle reports whether the key had no takes since the last sync and has no unreported usage that still counts.
 func (e *estimate) idle(now time.Time) bool {
 	if e.usedSinceSync {
 		return false
@@ -88,7 +87,7 @@ func (e *estimate) idle(now time.Time) bool {
 	return e.unreported == 0 && e.inFlight.cost == 0 || e.state.ExpiresAt <= at
 }
 
-// sync tells the store what was spent here and learns what all have spent, several keys at a time.
+// sync reports local usage to the store and reads back the total, in batches of keys.
 func (en *Engine) sync(ctx context.Context, due []*estimate) {
 	byServer := make(map[int][]*estimate)
 	for _, e := range due {
@@ -110,11 +109,11 @@ func (en *Engine) sync(ctx context.Context, due []*estimate) {
 	calls.Wait()
 }
 
-// syncBatch makes one call. Of each key it peeks, which tells the store's time, and settles what was spent here as a
-// take of now, which is charged whatever the limit says. A peek is answered before anything is charged.
+// syncBatch makes one call. For each key it peeks, which returns the store clock, and settles the local usage as a take
+// at that time, which is charged regardless of the limit. Peeks are decided before anything is charged.
 //
-// What a call has told the store that failed is told again, because it may not have arrived, and then with an ID: it is
-// charged at most twice, and never lost.
+// A report whose call failed is sent again, with an ID, because it may not have arrived: it is charged at most twice,
+// and never lost.
 func (en *Engine) syncBatch(ctx context.Context, of []*estimate) {
 	now := time.Now()
 	takes := make([]group.Op, 0, 2*len(of))
@@ -132,11 +131,11 @@ func (en *Engine) syncBatch(ctx context.Context, of []*estimate) {
 		told := i+1 < len(takes) && takes[i+1].At != 0
 		if err == nil {
 			d := out[i]
-			if told { // what is left after all was charged
+			if told { // the remaining quota after the charge
 				d.Remaining, d.ResetAfter = out[i+1].Remaining, out[i+1].ResetAfter
 			}
 			e.applySync(&d, takes[i].Params, answered)
-			takes[i].Request.Cost = 1 // whatever was spent
+			takes[i].Request.Cost = 1 // any cost, since updateFallback ignores peeks
 			en.updateFallback(takes[i:i+1], []group.Answer{d}, now)
 		} else {
 			e.syncFailed()
@@ -153,7 +152,7 @@ func (e *estimate) peek() group.Op {
 	return e.rule.Op(e.limit, e.name.key, e.hashTag, 0)
 }
 
-// report adds the takes that tell the store about this key.
+// report appends the peek and the report of this key to takes.
 func (e *estimate) report(takes []group.Op, now time.Time) []group.Op {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -177,7 +176,7 @@ func (e *estimate) report(takes []group.Op, now time.Time) []group.Op {
 	return takes
 }
 
-// syncFailed notes that what was sent may be lost.
+// syncFailed records that the report may be lost.
 func (e *estimate) syncFailed() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -185,16 +184,16 @@ func (e *estimate) syncFailed() {
 		e.inFlight.id = rand.Uint64() | 1
 	}
 	if e.inFlight.cost < 0 {
-		e.inFlight = report{} // better to have given back too little than twice
+		e.inFlight = report{} // a lost refund is better than a double refund
 	}
 }
 
-// applySync learns from an answer. What it does not explain was spent by others.
+// applySync updates the estimate from a decision of the store. Usage beyond the expected is that of other instances.
 func (e *estimate) applySync(d *group.Answer, limit *step.Params, answered time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.limit != limit {
-		return // it has changed meanwhile, and the store was asked
+		return // the limit has changed, and the store was called for it
 	}
 	p, at := limit, d.At
 	expected, sent, ended := e.storeState, e.inFlight, e.storeState.ExpiresAt
@@ -212,7 +211,7 @@ func (e *estimate) applySync(d *group.Answer, limit *step.Params, answered time.
 	}
 	if passed > 0 {
 		all := p.Used(e.storeState, at)
-		// Others report what they spent in a whole interval, so that is the shortest time for what has become known.
+		// Other instances report the usage of a whole interval, so that is the minimum duration of newly seen usage.
 		rate := float64(max(0, all-p.Used(expected, at))) / float64(max(passed, syncInterval.Microseconds()))
 		hidden := young || limit.Kind == step.Window && all >= limit.Count
 		e.observe(rate, passed, hidden)
@@ -221,8 +220,8 @@ func (e *estimate) applySync(d *group.Answer, limit *step.Params, answered time.
 	e.block(d.Allowed || sent.cost < 0, d.RetryAfter.Microseconds())
 }
 
-// observe takes the mean of what others spent lately and before. Of a spent window it shows only what they got, and of a
-// young one only what they reported already: part is hidden, and they are taken to spend as much as when there was room.
+// observe updates the moving average of other instances' usage. In a used-up window only the admitted part is visible,
+// and in a young one only the part already reported: if hidden, their rate is assumed to be about what it was before.
 func (e *estimate) observe(rate float64, passed int64, hidden bool) {
 	switch {
 	case !hidden:
@@ -234,7 +233,7 @@ func (e *estimate) observe(rate float64, passed int64, hidden bool) {
 	}
 }
 
-// flushEstimates reports what the store has not heard of and estimates nothing any more.
+// flushEstimates reports all unreported usage and deletes all estimates.
 func (en *Engine) flushEstimates(ctx context.Context) {
 	now := time.Now()
 	var last []*estimate

@@ -16,14 +16,14 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// unreported is what this process admitted by itself while the store could not answer, and the store does not know of. It is
-// charged there before the first call about the key that the store answers again, or soon if there is no such call; if it
-// were not, what was left when the store went away could be had once more from each process.
+// unreported tracks, per key, usage admitted during local fallback. It is charged to the store before the first
+// successful call for that key, or soon after recovery if there is none. Without it every outage would grant each
+// instance the remaining quota again.
 type unreported struct {
-	keys    atomic.Int64 // of which something is not reported
-	bytes   atomic.Int64 // of the takes that are kept of them
-	reports atomic.Int64 // how often something was reported
-	runs    atomic.Bool  // it will be reported for keys that no call asks about
+	keys    atomic.Int64 // number of keys with unreported usage
+	bytes   atomic.Int64 // memory of the ops kept for them
+	reports atomic.Int64 // number of reports
+	runs    atomic.Bool  // background reporting is scheduled
 	once    sync.Once
 	seed    maphash.Seed
 	shards  []unreportedShard
@@ -36,21 +36,21 @@ type unreportedShard struct {
 
 type unreportedKey struct {
 	amount   int64
-	tried    int64         // besides it: what a report was about that the store may have charged
-	inFlight int64         // besides both: what is on its way to the store
-	id       uint64        // of the report that was tried or is on its way: it is charged once however often it is sent
-	first    time.Time     // when that was sent first
-	ended    chan struct{} // is closed when what is on its way has ended
-	until    time.Time     // nothing of it counts any more
-	part     *step.Params  // this process' part of the limit when something was admitted last
-	whole    bool          // nothing of it has worn off at the store, whatever has here
-	op       *group.Op     // for a report without a call about the key; nil: there was no room for it
+	tried    int64         // in addition to amount: usage of a failed report that the store may have charged
+	inFlight int64         // in addition to both: usage of a report in progress
+	id       uint64        // idempotency ID of the failed report or the report in progress
+	first    time.Time     // time of its first attempt
+	ended    chan struct{} // closed when the report in progress has ended
+	until    time.Time     // time at which all of it has expired
+	part     *step.Params  // this instance's share of the limit at the last admission
+	whole    bool          // none of it has expired at the store, even if it has locally
+	op       *group.Op     // for background reports; nil if there was no memory for it
 }
 
-// pending is all that the store may not know of.
+// pending returns all usage that the store may not have.
 func (k *unreportedKey) pending() int64 { return k.amount + k.tried + k.inFlight }
 
-// size is how much memory the key's op needs.
+// size returns the memory of the key's op.
 func (k *unreportedKey) size() int64 {
 	if k.op == nil {
 		return 0
@@ -62,9 +62,9 @@ func opSize(t *group.Op) int64 { return int64(unsafe.Sizeof(*t)) + int64(len(t.K
 
 const (
 	unreportedShards   = 64
-	maxUnreportedKeys  = 1 << 18  // what was admitted of more keys is forgotten
-	maxUnreportedBytes = 64 << 20 // of their ops; of more keys it is reported with the next call about them
-	reportedAtOnce     = 64       // keys, in one call
+	maxUnreportedKeys  = 1 << 18  // usage of further keys is dropped
+	maxUnreportedBytes = 64 << 20 // of their ops; usage of further keys is reported with the next call for them
+	reportedAtOnce     = 64       // keys per call
 	reportMin          = 100 * time.Millisecond
 	reportMax          = time.Second
 )
@@ -82,7 +82,7 @@ func (u *unreported) shard(t *group.Op) (*unreportedShard, uint64) {
 	return &u.shards[sum%unreportedShards], sum
 }
 
-// add notes that so much more was admitted of the take's key by this process' part of the limit, which counts for so long.
+// add adds usage of the take's key that was admitted from this instance's share of the limit and counts until a time.
 func (u *unreported) add(t *group.Op, part *step.Params, amount int64, until time.Time) {
 	if amount <= 0 {
 		return
@@ -106,11 +106,11 @@ func (u *unreported) add(t *group.Op, part *step.Params, amount int64, until tim
 	}
 	switch size := opSize(t); {
 	case was.op != nil:
-		was.op.By, was.op.Params = t.By, t.Params // which may have changed
+		was.op.By, was.op.Params = t.By, t.Params // may have changed
 	case u.bytes.Add(size) > maxUnreportedBytes:
 		u.bytes.Add(-size)
 		bounds.Unreported.Reached()
-	default: // the caller's buffers end with the call
+	default: // cloned, because the caller may reuse its buffers
 		op := t.By.Op(t.Params, strings.Clone(t.Key), strings.Clone(t.HashTag), 0)
 		was.op = &op
 	}
@@ -121,7 +121,7 @@ func (u *unreported) add(t *group.Op, part *step.Params, amount int64, until tim
 	shard.byKey[name] = was
 }
 
-// lower notes that so much less was, because a take cost less than its estimate.
+// lower reduces the usage, because a take cost less than its estimate.
 func (u *unreported) lower(t *group.Op, amount int64) {
 	if u.keys.Load() == 0 {
 		return
@@ -146,7 +146,7 @@ func (u *unreported) forgetLocked(shard *unreportedShard, name uint64) {
 	delete(shard.byKey, name)
 }
 
-// tidyLocked forgets what does not count any more, and tells how much that was.
+// tidyLocked deletes expired usage and returns the number of deleted keys.
 func (u *unreported) tidyLocked(shard *unreportedShard, now time.Time) (n int) {
 	for name, k := range shard.byKey {
 		if k.until.Before(now) && k.inFlight == 0 {
@@ -157,7 +157,7 @@ func (u *unreported) tidyLocked(shard *unreportedShard, now time.Time) (n int) {
 	return n
 }
 
-// ops forgets what does not count any more of a part of the keys, and lists takes of the others, as far as they are kept.
+// ops deletes expired usage of one shard of the keys and returns the ops of the others, as far as they are kept.
 func (u *unreported) ops(part int, now time.Time) (takes []group.Op) {
 	shard := &u.shards[part]
 	shard.mu.Lock()
@@ -171,7 +171,7 @@ func (u *unreported) ops(part int, now time.Time) (takes []group.Op) {
 	return takes
 }
 
-// usage is what a caller reports of a key.
+// usage is unreported usage of a key that a caller has claimed.
 type usage struct {
 	amount int64
 	id     uint64
@@ -179,8 +179,9 @@ type usage struct {
 	whole  bool
 }
 
-// claim has the caller report what was admitted of the take's key, and tell when that is done. While another reports it,
-// there is nothing to claim, and ended is closed when that has ended. A report that was tried goes first, and by itself.
+// claim makes the caller report the usage of the take's key; it must call finishReport. While another caller reports
+// it, there is nothing to claim, and ended is closed when that report has ended. A failed report is retried first, and
+// alone.
 func (u *unreported) claim(t *group.Op, now time.Time) (r usage, ended <-chan struct{}) {
 	shard, name := u.shard(t)
 	shard.mu.Lock()
@@ -195,7 +196,7 @@ func (u *unreported) claim(t *group.Op, now time.Time) (r usage, ended <-chan st
 		u.forgetLocked(shard, name)
 		return usage{}, nil
 	}
-	if k.tried == 0 || now.Sub(k.first) > resendTime { // whose ID the store forgets
+	if k.tried == 0 || now.Sub(k.first) > resendTime { // the store may have deleted the ID
 		k.inFlight, k.amount, k.tried = k.amount+k.tried, 0, 0
 		k.id, k.first = rand.Uint64()|1, now
 	} else {
@@ -206,13 +207,13 @@ func (u *unreported) claim(t *group.Op, now time.Time) (r usage, ended <-chan st
 	return usage{k.inFlight, k.id, k.part, k.whole}, nil
 }
 
-// finishReport ends a report, which is sent again if it may not have arrived. If it has, so much is left to be reported of which
-// nothing has worn off at the store.
+// finishReport ends a report. If it may not have arrived it is retried. If it has arrived, left is the usage still to
+// be reported, none of which has expired at the store.
 func (u *unreported) finishReport(t *group.Op, arrived bool, left int64) {
 	shard, name := u.shard(t)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	k := shard.byKey[name] // which stays while it is reported
+	k := shard.byKey[name] // exists as long as a report is in progress
 	close(k.ended)
 	if k.ended = nil; !arrived {
 		k.tried = k.inFlight
@@ -225,7 +226,7 @@ func (u *unreported) finishReport(t *group.Op, arrived bool, left int64) {
 	}
 }
 
-// pending is what was admitted of the take's key and the store may not know of, reports on their way included.
+// pending returns the usage of the take's key that the store may not have, reports in progress included.
 func (u *unreported) pending(t *group.Op, now time.Time) int64 {
 	shard, name := u.shard(t)
 	shard.mu.Lock()
@@ -237,9 +238,10 @@ func (u *unreported) pending(t *group.Op, now time.Time) int64 {
 	return k.pending()
 }
 
-// reportUsage charges the store what was admitted of the takes' keys without it, or waits until another caller has. It takes no
-// more than there is. What a bucket does not have is charged as it fills; of a window it is forgotten, because that would only
-// be denied to later requests which other processes have nothing left for either. So no other call may come before it: a call that did would be admitted what this process has admitted already.
+// reportUsage charges the store for unreported usage of the takes' keys, or waits until another caller has. It charges
+// at most the remaining quota. The rest is charged as a bucket is refilled. For a window it is dropped, because it
+// would only be denied to later requests, for which other instances have no quota either. It must complete before any
+// other call for the key, which would be granted the quota that this instance has already admitted.
 func (en *Engine) reportUsage(ctx context.Context, takes []group.Op) error {
 	for en.unreported.keys.Load() > 0 {
 		reported, ended, err := en.reportOwn(ctx, takes)
@@ -250,7 +252,7 @@ func (en *Engine) reportUsage(ctx context.Context, takes []group.Op) error {
 		case ended == nil:
 			return nil
 		default:
-			select { // with nothing claimed, so that two calls cannot wait for each other
+			select { // without holding a claim, so that two calls cannot wait for each other
 			case <-ended:
 			case <-ctx.Done():
 				return ctx.Err()
@@ -260,11 +262,12 @@ func (en *Engine) reportUsage(ctx context.Context, takes []group.Op) error {
 	return nil
 }
 
-// reportOwn reports what no other caller is reporting. If one is, ended is closed when that has ended.
+// reportOwn reports usage that no other caller is reporting. If another caller reports some, ended is closed when that
+// has ended.
 func (en *Engine) reportOwn(ctx context.Context, takes []group.Op) (reported bool, ended <-chan struct{}, err error) {
 	now := time.Now()
 	var charges []group.Op
-	var worn []int64 // of them
+	var worn []int64 // expired part of each charge
 	for i := range takes {
 		t := &takes[i]
 		if t.By.OnFailure != group.FailLocal || t.Request.Cost == 0 {
@@ -277,20 +280,20 @@ func (en *Engine) reportOwn(ctx context.Context, takes []group.Op) (reported boo
 		if r.amount == 0 {
 			continue
 		}
-		// What has worn off here has worn off there, if nobody else asked the store meanwhile. What this process thinks
-		// spent is its part of what the store knows, and what it admitted since.
+		// Usage that has expired locally has expired at the store, too, unless other instances have called it since.
+		// The local count is this instance's share of the store's usage, plus the usage it has admitted since.
 		amount := r.amount
 		if !r.whole {
 			amount = min(amount, en.spentLocally(t, r.part, now))
 		}
 		if amount <= 0 && !refills(t.Params) {
 			en.unreported.finishReport(t, true, 0)
-			reported = true // that there is nothing
+			reported = true // there was nothing to report
 			continue
 		}
 		worn = append(worn, r.amount-max(0, amount))
-		charge := t.By.Op(t.Params, t.Key, t.HashTag, max(0, amount))       // with nothing it asks whether the bucket is full
-		if charge.Request.Charge, charge.Shadow = false, true; amount > 0 { // it denies nobody anything
+		charge := t.By.Op(t.Params, t.Key, t.HashTag, max(0, amount))       // with 0 it peeks whether the bucket is full
+		if charge.Request.Charge, charge.Shadow = false, true; amount > 0 { // denies no other charge
 			charge.ID, charge.Request.Min = r.id, 1
 		}
 		charges = append(charges, charge)
@@ -305,11 +308,11 @@ func (en *Engine) reportOwn(ctx context.Context, takes []group.Op) (reported boo
 		left := int64(0)
 		if refills(charge.Params) {
 			if left = charge.Request.Cost - a.Granted; a.Remaining+a.Granted < charge.Params.Limit() {
-				left += worn[i] // the bucket has never been full since, or others have used it
+				left += worn[i] // the bucket has not been full since, or others have used it
 			}
 		}
 		en.unreported.finishReport(charge, err == nil, left)
-		reported = reported || a.Granted == charge.Request.Cost // else there is nothing to be had now
+		reported = reported || a.Granted == charge.Request.Cost // otherwise no more quota is available now
 	}
 	if err != nil {
 		return false, ended, err
@@ -318,41 +321,41 @@ func (en *Engine) reportOwn(ctx context.Context, takes []group.Op) (reported boo
 	return reported, ended, nil
 }
 
-// refills tells that the limit's bucket fills as time goes by, at the store as a whole and here in part.
+// refills reports whether the limit is a bucket that is refilled over time, at the store in full and locally in part.
 func refills(p *step.Params) bool { return p.Kind == step.Bucket || p.Kind == step.Interval }
 
-// reportLater has it reported soon also if no call asks about the keys.
+// reportLater schedules background reporting, for keys without further calls.
 func (en *Engine) reportLater() {
 	if en.unreported.runs.CompareAndSwap(false, true) {
 		en.reportAfter(reportMin)
 	}
 }
 
-// reportAfter reports after so long, and again until nothing is left.
+// reportAfter reports after wait, and repeatedly until no usage is left.
 func (en *Engine) reportAfter(wait time.Duration) {
-	en.work.after(wait, func() { // unless the engine is closed, which reports too
+	en.work.after(wait, func() { // does not run after Close, which reports itself
 		if en.reportAll(context.Background()) {
 			en.reportAfter(min(2*wait, reportMax))
 			return
 		}
 		en.unreported.runs.Store(false)
-		if en.unreported.bytes.Load() > 0 { // since
+		if en.unreported.bytes.Load() > 0 { // added in the meantime
 			en.reportLater()
 		}
 	})
 }
 
-// reportAll reports once what is unreported, and reports whether something is left. It makes one call at a time, so that a server that
-// has just come back is not asked about all keys at once. Of a server that does not answer one call is enough.
+// reportAll tries once to report all usage, and reports whether some is left. It makes one call at a time, so that a
+// recovered server does not get calls for all keys at once. After the first failed call it skips the shard.
 func (en *Engine) reportAll(ctx context.Context) (left bool) {
 	if en.unreported.keys.Load() == 0 {
 		return false
 	}
 	away := make(map[int]bool)
 	for part := range unreportedShards {
-		of := make(map[int][]group.Op) // by server
+		of := make(map[int][]group.Op) // by shard
 		for _, t := range en.unreported.ops(part, time.Now()) {
-			t.Request.Cost = 1 // else it would be a peek, which reports nothing
+			t.Request.Cost = 1 // a peek would report nothing
 			server := en.Store.Shard(&t)
 			of[server] = append(of[server], t)
 		}
@@ -368,7 +371,7 @@ func (en *Engine) reportAll(ctx context.Context) (left bool) {
 	return left
 }
 
-// reportFor reports for keys of one server, unless that is given a rest, and reports whether it did.
+// reportFor reports usage for keys of one shard unless its breaker is open, and reports whether it did.
 func (en *Engine) reportFor(ctx context.Context, takes []group.Op) bool {
 	now := time.Now()
 	if !en.work.closed.Load() && !en.shardAvailable(ctx, &takes[0], now) && !en.breakerOf(&takes[0]).ramping() {
@@ -377,14 +380,14 @@ func (en *Engine) reportFor(ctx context.Context, takes []group.Op) bool {
 	within, done := en.within(ctx, now)
 	defer done()
 	for {
-		reported, _, err := en.reportOwn(within, takes) // what another caller reports is reported, or found again
+		reported, _, err := en.reportOwn(within, takes) // usage that another caller reports is either reported or found again
 		if err != nil || !reported {
 			return err == nil
 		}
 	}
 }
 
-// spentLocally is what is spent of a part of the limit that this process counted by.
+// spentLocally returns the local usage of a part of the limit.
 func (en *Engine) spentLocally(t *group.Op, part *step.Params, now time.Time) int64 {
 	local := en.fallback.open()
 	a := local.Take(local.Hash(t.Rule, t.Key), part, now.UnixMicro(), step.Request{

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// work is what an engine does in the background: close ends it and waits for it.
+// work runs the background work of an engine; close stops it and waits for it.
 type work struct {
-	mu      sync.Mutex // guards that nothing begins after close
+	mu      sync.Mutex // guards timers, and closed, so that nothing starts after close
 	closed  atomic.Bool
 	closing chan struct{}
 	running sync.WaitGroup
 	timers  map[*time.Timer]bool // guarded by mu
 }
 
-// start runs f on a goroutine of its own, unless all is closed.
+// start runs f on a new goroutine and reports whether it did. It does not after close.
 func (w *work) start(f func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -26,7 +26,7 @@ func (w *work) start(f func()) bool {
 	return true
 }
 
-// after runs f so much later, unless all is closed then.
+// after runs f after d, unless w is closed by then.
 func (w *work) after(d time.Duration, f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *work) after(d time.Duration, f func()) {
 	w.timers[timer] = true
 }
 
-// sleep waits, and reports false if all is closed first.
+// sleep waits for d and reports whether w was not closed in the meantime.
 func (w *work) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -65,7 +65,7 @@ func (w *work) sleep(d time.Duration) bool {
 	}
 }
 
-// close ends what sleeps, has nothing begin any more, and waits for the rest.
+// close stops timers and sleeps, prevents further work from starting, and waits for running work.
 func (w *work) close() {
 	w.mu.Lock()
 	if w.closed.CompareAndSwap(false, true) {

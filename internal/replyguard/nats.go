@@ -13,27 +13,29 @@ import (
 )
 
 const (
-	// MaxNATSMessage is the largest message that any NATS server can be configured to accept.
+	// MaxNATSMessage is the largest message size that a NATS server can be configured to accept.
 	MaxNATSMessage = 64 << 20
-	// maxNATSLine is for INFO, which lists the servers of a cluster.
+	// maxNATSLine is the maximum length of a line; INFO, the longest, lists the servers of a cluster.
 	maxNATSLine = 64 << 10
 )
 
-// NATS dials NATS servers. Its connections reject what exceeds the bounds. It makes them secure itself, because what
-// the server sends can only be followed after TLS.
+// NATS dials NATS servers. Its connections reject messages that exceed the bounds. It performs the TLS handshake
+// itself, because messages can only be parsed above TLS.
 type NATS struct {
-	Context context.Context // ends dialing and closes connections
+	Context context.Context // cancels dialling and closes connections
 	Timeout time.Duration   // for connecting, TLS and the server's first line
-	TLS     *tls.Config     // nil: that of a server that requires TLS and has a certificate of the system's authorities
-	Secure  bool            // the client insists on TLS
-	// Name is for the certificate of a server whose address is an IP address that another server told of.
+	TLS     *tls.Config     // nil: the system's CAs, if the server requires TLS
+	Secure  bool            // require TLS
+	// Name is the server name for the certificate of a server whose address is an IP address, learnt from another
+	// server.
 	Name string
 }
 
-// SkipTLSHandshake reports that connections are secure already, if they are to be.
+// SkipTLSHandshake reports whether the client must skip the TLS handshake, which is always so: Dial performs it if
+// necessary.
 func (d *NATS) SkipTLSHandshake() bool { return true }
 
-// Dial connects to a server, and returns when its first line has come.
+// Dial connects to a server, and returns when its first line has arrived.
 func (d *NATS) Dial(network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(d.Context, d.Timeout)
 	defer cancel()
@@ -55,7 +57,7 @@ func (d *NATS) Dial(network, addr string) (net.Conn, error) {
 	return guarded, nil
 }
 
-// greet reads the server's first line, and makes the connection secure if that or the client wants it.
+// greet reads the server's first line, and performs the TLS handshake if the server or the client requires it.
 func (d *NATS) greet(ctx context.Context, conn net.Conn, addr string) (*natsConn, error) {
 	c := &natsConn{Conn: conn, addr: addr}
 	room, n := make([]byte, 4<<10), 0
@@ -109,7 +111,7 @@ func (d *NATS) greet(ctx context.Context, conn net.Conn, addr string) (*natsConn
 type natsConn struct {
 	net.Conn
 	addr     string
-	ahead    []byte // read, scanned and not passed on yet
+	ahead    []byte // read, scanned and not returned to the reader yet
 	scan     natsScanner
 	rejected error
 	stop     func() bool
@@ -145,11 +147,11 @@ func (c *natsConn) reject(why error) error {
 	return &Error{Dependency: "NATS", Addr: c.addr, Reason: why.Error()}
 }
 
-// natsScanner follows NATS' protocol as far as to see lengths.
+// natsScanner parses the NATS protocol just far enough to find lengths.
 type natsScanner struct {
-	part []byte // the beginning of a line whose end has not come
-	skip int    // bytes of a payload to come
-	tail int    // bytes of the line end after it
+	part []byte // the beginning of an incomplete line
+	skip int    // remaining bytes of a payload
+	tail int    // remaining bytes of the line ending after it
 }
 
 const lineEnd = "\r\n"
@@ -163,7 +165,7 @@ func (s *natsScanner) feed(b []byte) error {
 			b = b[n:]
 		case s.tail > 0:
 			if b[0] != lineEnd[len(lineEnd)-s.tail] {
-				return fmt.Errorf("byte %#02x after a message, where its end is due", b[0])
+				return fmt.Errorf("byte %#02x after a message, want a line ending", b[0])
 			}
 			s.tail--
 			b = b[1:]
@@ -190,7 +192,7 @@ func (s *natsScanner) feed(b []byte) error {
 	return nil
 }
 
-// line reads a control line.
+// line parses a control line.
 func (s *natsScanner) line(b []byte) error {
 	b, whole := bytes.CutSuffix(b, []byte("\r"))
 	if !whole {
@@ -208,8 +210,8 @@ func (s *natsScanner) line(b []byte) error {
 	return fmt.Errorf("%.20q, which is not an operation of NATS", op)
 }
 
-// message reads the arguments of a message: subject, subscription, perhaps a subject for replies, the length of the
-// headers if there are any, and the length. fields is how many there are without the one for replies.
+// message parses the arguments of a message: subject, subscription, optionally a reply subject, the length of the
+// headers if there are any, and the total length. fields is their number without the reply subject.
 func (s *natsScanner) message(args []byte, fields int) error {
 	var f [5][]byte
 	n := 0
@@ -244,7 +246,7 @@ func (s *natsScanner) message(args []byte, fields int) error {
 	return nil
 }
 
-// natsNumber reads a decimal number.
+// natsNumber parses a decimal number.
 func natsNumber(b []byte) (n int, ok bool) {
 	for _, c := range b {
 		if c < '0' || c > '9' {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// natsAccepts reads a text line by line, written from the protocol's description.
+// natsAccepts parses a text line by line, independently of natsScanner, from the protocol's description.
 func natsAccepts(b string) bool {
 	for b != "" {
 		line, rest, found := strings.Cut(b, "\n")
@@ -85,7 +85,7 @@ var natsTexts = []string{
 	"HMSG a 1 9 4\r\n", "MSG a 1 1\r\nabc", "MSG a -1 1\r\n", "PING\n", "msg a 1 1\r\na\r\n", "MSG a 1 67108864\r\n", "MSG a 1 67108865\r\n", "\r\n", "MSG  a  1  1\r\na\r\n",
 }
 
-// FuzzNATS: the scanner accepts what a plain bounded reading accepts, however the bytes are cut into parts.
+// FuzzNATS checks that the scanner accepts the same texts as natsAccepts, regardless of how the bytes are split.
 func FuzzNATS(f *testing.F) {
 	for _, text := range natsTexts {
 		f.Add(text, uint64(1))
@@ -100,7 +100,7 @@ func compareNATS(t *testing.T, text string, seed uint64) {
 	}
 }
 
-// TestNATSRandom is FuzzNATS with texts that are nearly right.
+// TestNATSRandom runs FuzzNATS with nearly valid texts.
 func TestNATSRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	accepted := 0
@@ -123,14 +123,14 @@ func TestNATSRandom(t *testing.T) {
 	}
 	t.Logf("%d of 20000 accepted", accepted)
 	if accepted < 2000 || accepted > 18_000 {
-		t.Error("that was no test")
+		t.Error("too few texts were accepted or rejected")
 	}
 	if err := natsScan("INFO "+strings.Repeat("x", maxNATSLine), func() int { return 1000 }); err == nil {
 		t.Error("an endless line was accepted")
 	}
 }
 
-// TestNATSAllocates: following messages costs no allocation.
+// TestNATSAllocates checks that scanning messages does not allocate.
 func TestNATSAllocates(t *testing.T) {
 	b := bytes.Repeat([]byte("MSG subject.of.it 12 reply.to 100\r\n"+strings.Repeat("x", 100)+"\r\n"), 10)
 	var s natsScanner
@@ -143,7 +143,7 @@ func TestNATSAllocates(t *testing.T) {
 	}
 }
 
-// TestNATSDial: the first line is passed on, and what exceeds a bound after it is not.
+// TestNATSDial checks that the first line is passed on, and that later messages that exceed a bound are rejected.
 func TestNATSDial(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,28 +15,34 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// Bounds of one reply of Redis. The largest that is needed is that of a script that decides 10,000 takes, or the map of a
-// large Cluster.
+// Bounds of one reply of Redis. The largest valid replies are that of a script that decides 10,000 takes, and the slot
+// map of a large Cluster.
 const (
 	MaxRedisReply    = 16 << 20 // bytes
 	MaxRedisElements = 1 << 18
-	// maxPushes is how many messages that were not asked for may come between two replies.
+	// maxPushes is the maximum number of push messages between two replies.
 	maxPushes = 10_000
-	// maxPush is the size of the largest of them. Those that sentinels send have a few hundred bytes.
+	// maxPush is the maximum size of a push message in bytes. Messages of sentinels have a few hundred bytes.
 	maxPush = 4 << 10
-	// maxName is how much of a command is looked at.
+	// maxName is the number of bytes of a command that are examined.
 	maxName = 64
 )
 
-// Redis returns a connection to a Redis server that rejects replies over the bounds.
+// Redis returns a connection to a Redis server that rejects replies that exceed the bounds.
 func Redis(conn net.Conn, addr string) net.Conn {
 	return &redisConn{Conn: conn, addr: addr, in: respScanner{limits: respLimits{MaxRedisReply, MaxRedisElements}}}
 }
 
-// Rueidis is [Redis] for connections of rueidis, which panics in goroutines of its own if replies do not match its
-// commands: those that were not asked for, confirmations of subscriptions at another place, redirections without an
-// address, messages of sentinels without their fields, and empty lists where one has to be filled. It notes in waits,
-// which may be nil, what has not been replied to.
+// Rueidis is [Redis] for connections of rueidis, which panics in its own goroutines if replies do not match its
+// commands. It also rejects:
+//
+//   - replies without a command
+//   - confirmations of subscriptions in the wrong place
+//   - redirections without an address
+//   - messages of sentinels without their fields
+//   - empty lists where rueidis expects elements
+//
+// It records unanswered commands in waits, which may be nil.
 func Rueidis(conn net.Conn, addr string, waits *arrival.Waits) net.Conn {
 	c := Redis(conn, addr).(*redisConn)
 	c.pair = &pairing{waits: waits}
@@ -58,36 +64,36 @@ type redisConn struct {
 	pair     *pairing // nil: replies are not matched with commands
 }
 
-// pairing is what is known of the commands.
+// pairing tracks the commands of a connection.
 type pairing struct {
 	waits *arrival.Waits
 	out   respScanner // used by the writer
-	unsub bool        // used by the writer: the command before was an UNSUBSCRIBE
+	unsub bool        // used by the writer: the previous command was an UNSUBSCRIBE
 
 	asked      atomic.Int64
-	hello3     atomic.Bool // RESP3 was asked for
+	hello3     atomic.Bool // RESP3 was requested
 	subscribed atomic.Bool
-	special    atomic.Int64 // the number of the first command in list; 0: none
+	special    atomic.Int64 // number of the first command in list; 0: none
 
-	mu   sync.Mutex // guards the following
+	mu   sync.Mutex // guards list
 	list []special
 }
 
-// special is a command whose reply has to have a certain form.
+// special is a command whose reply must have a certain form.
 type special struct {
 	number int64 // 1 is the connection's first command
 	kind   specialKind
-	left   int // channels to be confirmed
+	left   int // channels without a confirmation yet
 }
 
 type specialKind uint8
 
 const (
-	isRole        specialKind = iota // a list that is not empty
-	isMaster                         // null, or a list of two
+	isRole        specialKind = iota // a list with elements
+	isMaster                         // null, or a list of two elements
 	isSubscribe                      // confirmations of each channel, or an error
-	isUnsubscribe                    // likewise
-	isLastPing                       // of an UNSUBSCRIBE: PONG
+	isUnsubscribe                    // the same
+	isLastPing                       // sent after an UNSUBSCRIBE: PONG
 )
 
 func (c *redisConn) Write(b []byte) (int, error) {
@@ -104,7 +110,7 @@ func (c *redisConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// commands notes the commands that end in b.
+// commands records the commands that end in b.
 func (p *pairing) commands(b []byte) error {
 	return p.out.each(b, func() error {
 		p.command(p.asked.Load() + 1)
@@ -113,7 +119,7 @@ func (p *pairing) commands(b []byte) error {
 	})
 }
 
-// command looks at a command that is complete.
+// command examines a complete command.
 func (p *pairing) command(number int64) {
 	var words [2][]byte
 	elements(p.out.kept, words[:])
@@ -159,7 +165,7 @@ func (p *pairing) command(number int64) {
 	}
 }
 
-// due returns what is known of a command, or nil. It stays valid until done.
+// due returns the special command of this number, or nil. It is valid until done is called.
 func (p *pairing) due(number int64) *special {
 	if p.special.Load() != number {
 		return nil
@@ -170,7 +176,7 @@ func (p *pairing) due(number int64) *special {
 	return &s
 }
 
-// confirmed notes that one channel of the first special command was.
+// confirmed records the confirmation of one channel of the first special command.
 func (p *pairing) confirmed() (left int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,7 +184,7 @@ func (p *pairing) confirmed() (left int) {
 	return p.list[0].left
 }
 
-// done forgets the first special command.
+// done removes the first special command.
 func (p *pairing) done() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,7 +213,7 @@ func (c *redisConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// replies looks at what has come.
+// replies examines received data.
 func (c *redisConn) replies(b []byte) error {
 	return c.in.each(b, func() error {
 		if c.in.top == '>' {
@@ -217,7 +223,7 @@ func (c *redisConn) replies(b []byte) error {
 	})
 }
 
-// keeps reports whether the text of a reply is looked at.
+// keeps reports whether the text of a value of this type is needed.
 func (c *redisConn) keeps(typ byte) bool {
 	switch typ {
 	case '-', '!', '>':
@@ -230,13 +236,13 @@ func (c *redisConn) keeps(typ byte) bool {
 	return c.pair.special.Load() == c.answered+1
 }
 
-// reply looks at a reply that is complete.
+// reply examines a complete reply.
 func (c *redisConn) reply() error {
 	if c.pair == nil {
 		c.pushes = 0
 		return nil
 	}
-	// Before RESP3 messages are lists.
+	// Before RESP3, push messages are lists.
 	if c.in.top == '*' && c.pair.subscribed.Load() && !c.pair.hello3.Load() {
 		if c.in.count > 0 && first(c.in.kept) != "pong" {
 			return c.push()
@@ -284,10 +290,10 @@ func (c *redisConn) reply() error {
 	return nil
 }
 
-// errSurplus is the reason for which a connection is closed that has more replies than commands.
+// errSurplus is the error for a connection with more replies than commands.
 var errSurplus = errors.New("more replies than commands")
 
-// push looks at a message that was not asked for.
+// push examines a push message.
 func (c *redisConn) push() error {
 	if c.pushes++; c.pushes > maxPushes {
 		return fmt.Errorf("more than %d pushes between two replies", maxPushes)
@@ -312,7 +318,7 @@ func (c *redisConn) push() error {
 	}
 	s := c.pair.due(c.answered + 1)
 	if s == nil || s.kind != kind {
-		return fmt.Errorf("%s of a channel that was not asked for", words[0])
+		return fmt.Errorf("%s without a matching command", words[0])
 	}
 	if c.pair.confirmed() > 0 {
 		return nil
@@ -325,7 +331,7 @@ func (c *redisConn) push() error {
 	return nil
 }
 
-// redirection checks that an error that sends the client elsewhere says where.
+// redirection checks that a redirection error contains an address.
 func redirection(said string) error {
 	said = strings.TrimPrefix(said, "ERR ")
 	for _, r := range []struct {
@@ -359,7 +365,7 @@ func sentinelMessage(channel, message string) error {
 	return nil
 }
 
-// text returns the string or the error that b is the encoding of.
+// text returns the string or error that is encoded in b.
 func text(b []byte) string { return first(append([]byte("*1\r\n"), b...)) }
 
 // first returns the first element of an aggregate, if that is a string.
@@ -369,7 +375,8 @@ func first(b []byte) string {
 	return string(word[0])
 }
 
-// elements finds the first elements of an aggregate that are strings. b is its encoding, or the beginning.
+// elements stores the first elements of an aggregate that are strings in words. b is its encoding, or the beginning of
+// it.
 func elements(b []byte, words [][]byte) {
 	_, b, _ = bytes.Cut(b, []byte("\r\n"))
 	for i := range words {

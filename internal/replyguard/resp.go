@@ -8,20 +8,20 @@ import (
 
 // respLimits bounds the values of a RESP stream.
 type respLimits struct {
-	bytes    int64 // of one value with all that is in it
-	elements int64 // announced by all aggregates of one value
+	bytes    int64 // size of one outermost value
+	elements int64 // total number of elements of one outermost value
 }
 
 const (
-	maxDepth = 16       // of aggregates in one another
+	maxDepth = 16       // of nested aggregates
 	maxLine  = 64 << 10 // bytes of a simple string, an error or a number
 )
 
-// respScanner follows RESP2 and RESP3 as far as to see where values end. It stores no payload but that of the values that
-// its user wants to see. What Redis never sends is an error: attributes, streamed types, pushes inside of replies.
+// respScanner parses RESP2 and RESP3 just far enough to find the ends of values. It stores no payloads, except those
+// that keeps selects. Types that Redis never sends are errors: attributes, streamed types, pushes inside of replies.
 type respScanner struct {
 	limits respLimits
-	// keeps reports whether the text of a value that begins with typ is wanted in kept.
+	// keeps reports whether the text of a value that starts with typ is stored in kept.
 	keeps   func(typ byte) bool
 	maxKept int // bytes
 
@@ -31,17 +31,17 @@ type respScanner struct {
 	carry bool // the last byte was a carriage return
 	n     int64
 	line  int   // bytes of the line so far, without the type
-	skip  int64 // bytes of a payload to come
+	skip  int64 // remaining bytes of a payload
 	depth int
-	open  [maxDepth]int64 // elements to come, of the aggregates that are not complete
+	open  [maxDepth]int64 // remaining elements of the incomplete aggregates
 
-	// Of the outermost value, complete when next has said so.
+	// Of the outermost value, valid when next reports its end.
 	top      byte
 	count    int64 // announced; -1: null
 	size     int64
 	elements int64
 	keep     bool
-	kept     []byte // its encoding, or the beginning
+	kept     []byte // its encoding, or the beginning of it
 }
 
 type scanState uint8
@@ -104,7 +104,7 @@ func (s *respScanner) next(b []byte) (n int, ended bool, err error) {
 			}
 		case atCR, atLF:
 			if b[n] != "\r\n"[s.state-atCR] {
-				return n, false, fmt.Errorf("byte %#02x after a string, where its end is due", b[n])
+				return n, false, fmt.Errorf("byte %#02x after a string, want a line ending", b[n])
 			}
 			n++
 			if s.state++; s.state > atLF {
@@ -125,7 +125,7 @@ func (s *respScanner) tooLong(n int64) error {
 	return fmt.Errorf("reply of %d bytes, maximum %d", n, s.limits.bytes)
 }
 
-// begin reads the first byte of a value.
+// begin parses the first byte of a value.
 func (s *respScanner) begin(typ byte) error {
 	if s.depth == 0 {
 		s.top, s.count, s.size, s.elements, s.kept = typ, 0, 0, 0, s.kept[:0]
@@ -157,10 +157,10 @@ func (s *respScanner) endLine() (ended bool, err error) {
 	return s.end(), nil
 }
 
-// maxDigits is more than any length that is accepted has, and fewer than would overflow.
+// maxDigits exceeds the number of digits of any accepted length, and is too small for an overflow.
 const maxDigits = 15
 
-// length reads a byte of the line that says how long a value is.
+// length parses a byte of the line that contains a length.
 func (s *respScanner) length(c byte) (ended bool, err error) {
 	s.line++
 	switch {
@@ -179,7 +179,7 @@ func (s *respScanner) length(c byte) (ended bool, err error) {
 	return false, fmt.Errorf("byte %#02x in the length of a value of type %q, after %d", c, s.typ, s.n)
 }
 
-// announced begins a value whose length is known.
+// announced starts a value whose length has been parsed.
 func (s *respScanner) announced() (ended bool, err error) {
 	if s.minus {
 		if s.n != 1 || s.typ != '$' && s.typ != '*' {
@@ -219,7 +219,7 @@ func (s *respScanner) announced() (ended bool, err error) {
 	return false, nil
 }
 
-// end ends a value, and the aggregates it is the last of. It reports whether the outermost ends.
+// end ends a value, and the aggregates whose last element it is. It reports whether the outermost value ends.
 func (s *respScanner) end() bool {
 	s.state = atType
 	for s.depth > 0 {

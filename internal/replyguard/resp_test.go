@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// testLimits are small, so that a few bytes reach them.
+// testLimits are small, so that a few bytes exceed them.
 var testLimits = respLimits{bytes: 1000, elements: 40}
 
-// scan feeds a scanner in parts and returns how many values ended.
+// scan feeds a scanner in parts and returns the number of complete values.
 func scan(limits respLimits, text []byte, part func() int) (values int, err error) {
 	s := respScanner{limits: limits}
 	for len(text) > 0 {
@@ -32,7 +32,7 @@ func scan(limits respLimits, text []byte, part func() int) (values int, err erro
 	return values, nil
 }
 
-// TestScanner: values are counted, or rejected, however they are cut into parts.
+// TestScanner checks that values are counted or rejected regardless of how they are split.
 func TestScanner(t *testing.T) {
 	good := map[string]int{
 		"+OK\r\n": 1, "-ERR x\r\n:1\r\n": 2, "$-1\r\n": 1, "$0\r\n\r\n": 1, "$5\r\na\r\nbc\r\n": 1, "*-1\r\n": 1, "*0\r\n": 1, "+\r\n": 1,
@@ -62,7 +62,7 @@ func TestScanner(t *testing.T) {
 	}
 }
 
-// TestScannerAllocates: following replies costs no allocation.
+// TestScannerAllocates checks that scanning replies does not allocate.
 func TestScannerAllocates(t *testing.T) {
 	reply := []byte(strings.Repeat("$100\r\n"+strings.Repeat("x", 100)+"\r\n*2\r\n:1\r\n+OK\r\n", 10))
 	s := respScanner{limits: testLimits}
@@ -79,8 +79,8 @@ func TestScannerAllocates(t *testing.T) {
 	}
 }
 
-// bounded reads a value by recursion, written from the protocol's description. It returns what follows, whether the value
-// is complete and whether it is within the limits so far.
+// bounded parses a value recursively, independently of respScanner, from the protocol's description. It returns the
+// rest of the input, whether the value is complete, and whether it is within the limits so far.
 type bounded struct{ elements int64 }
 
 func (r *bounded) value(b []byte, depth int, all int) (rest []byte, complete, ok bool) {
@@ -149,7 +149,7 @@ func (r *bounded) value(b []byte, depth int, all int) (rest []byte, complete, ok
 	return nil, true, false
 }
 
-// lengthPrefix reports whether a line may go on as a length.
+// lengthPrefix reports whether a line may continue as a length.
 func lengthPrefix(line string) bool {
 	body, cr := strings.CutSuffix(line, "\r")
 	digits := strings.TrimPrefix(body, "-")
@@ -176,8 +176,8 @@ func reference(b []byte) (values int, ok bool) {
 	return values, true
 }
 
-// FuzzScanner: the scanner accepts what a plain bounded reading accepts, and counts the same values, however the bytes are
-// cut into parts.
+// FuzzScanner checks that the scanner accepts the same texts as reference, with the same number of values, regardless
+// of how the bytes are split.
 func FuzzScanner(f *testing.F) {
 	for _, text := range []string{
 		"+OK\r\n", "$5\r\na\r\nbc\r\n", "*2\r\n%1\r\n+a\r\n:1\r\n$-1\r\n", "$-9\r\n", "*1000000000\r\n", "*1\r\n*1\r\n*1\r\n*0\r\n",
@@ -199,7 +199,7 @@ func compare(t *testing.T, text []byte, r *rand.Rand) {
 	}
 }
 
-// TestScannerRandom is FuzzScanner with texts that are nearly right.
+// TestScannerRandom runs FuzzScanner with nearly valid texts.
 func TestScannerRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	accepted := 0
@@ -221,7 +221,7 @@ func TestScannerRandom(t *testing.T) {
 	}
 	t.Logf("%d of 20000 accepted", accepted)
 	if accepted < 2000 || accepted > 18_000 {
-		t.Error("that was no test")
+		t.Error("too few texts were accepted or rejected")
 	}
 }
 

@@ -1,19 +1,19 @@
-// Package shaper delays callers in queues: first in, first out, one queue for each rule and key.
+// Package shaper implements delay queues: first in, first out, one queue per rule and key.
 //
-// A queue orders its waiters, and bounds its backlog. Whether the first may be released is decided elsewhere, such as by a
-// store that others share: the first asks, and is postponed until it may ask again. Nothing is asked for those
-// behind it, so that a cancelled waiter leaves no trace, and those behind move up.
+// A queue orders its waiters and bounds its backlog. The caller decides whether the first waiter may be released, for
+// example by calling a store that other instances share, and otherwise postpones it. No call is made for the waiters behind
+// it, so that a cancelled waiter needs no refund and the others move up.
 //
-//	enqueue → wait until first, and its time has come → ask → release, or postponed → wait …
+//	Enqueue → Wait until first and nextRelease → decide → Release, or Postpone → Wait …
 //	  ↓                    ↓                                          ↓
-//	  no room           cancelled, or late                             late
+//	  backlog too long  cancelled, or too late                      too late
 //
-// Releases are stamped by this process's clock, which does not go back, and the next may not come before the
-// stamp's interval is over. To wait for a moment that was fixed when the caller came would not do that: clocks wake
-// sleepers late, some more and some less, and what is late on one side is missing on the other.
+// The time of a release is taken from the local monotonic clock, and the next release of a paced queue is at least an
+// interval later. A release time that is fixed on arrival would not guarantee this: timers fire late by varying amounts, so
+// that the interval after a late release would be too short.
 //
-// The package has no goroutine: only callers act. An empty queue is removed, after its last
-// release's interval, when others are made.
+// The package starts no goroutines. Empty queues are removed after the interval of their last release, when new queues are
+// created.
 package shaper
 
 import (
@@ -28,28 +28,28 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// Shape is how waiters are released.
+// Shape configures how waiters are released.
 type Shape struct {
-	// Interval is the time that a waiter of cost 1 takes.
+	// Interval is the duration of a waiter of cost 1. The duration of a waiter is cost × Interval.
 	Interval time.Duration
-	// MaxBacklog bounds the time that all waiters take together, with the rest of the last
-	// released one's. 0 means that only the waiters' maxWait bounds it.
+	// MaxBacklog bounds the total duration of all waiters plus the remaining time until the next release. 0 means that only
+	// the waiters' maxWait bounds it.
 	MaxBacklog time.Duration
-	// Paced keeps releases apart by the time that they take.
+	// Paced releases a waiter only after the duration of the previous one.
 	Paced bool
 }
 
-// ID identifies a queue: that of a rule for a key.
+// ID identifies the queue of a rule and key.
 type ID struct{ Rule, Key string }
 
-// Queues are lines by name. The zero Lines has none.
+// Queues holds queues by ID. The zero Queues is empty and ready to use. It is safe for concurrent use.
 type Queues struct {
-	mu             sync.Mutex // guards all below, and all that is in queues
+	mu             sync.Mutex // guards the fields below and all queues and waiters
 	queues         map[ID]*queue
 	oldest, newest *Waiter // of all queues, linked by earlier and later
 }
 
-// used are the Lines of this process in which a request has waited.
+// used lists all Queues of this process that have had a waiter.
 var used struct {
 	mu  sync.Mutex // guards all
 	all []weak.Pointer[Queues]
@@ -60,7 +60,7 @@ func Oldest() time.Duration {
 	used.mu.Lock()
 	used.all = slices.DeleteFunc(used.all, func(p weak.Pointer[Queues]) bool { return p.Value() == nil })
 	all := slices.Clone(used.all)
-	used.mu.Unlock() // because new Queues lock the other way round
+	used.mu.Unlock() // before locking Queues, because add locks in the opposite order
 	var age time.Duration
 	for _, p := range all {
 		if qs := p.Value(); qs != nil {
@@ -81,12 +81,12 @@ func (qs *Queues) age() time.Duration {
 
 type queue struct {
 	first, last *Waiter
-	backlog     time.Duration // the time that all waiters take
-	nextPaced   time.Time     // when the last release's time is over
-	retryAt     time.Time     // when the first may ask again; zero when the queue is empty
+	backlog     time.Duration // total duration of all waiters
+	nextPaced   time.Time     // earliest next release of a paced queue
+	retryAt     time.Time     // end of the last Postpone; zero if the queue is empty
 }
 
-// nextRelease is when the first may be released.
+// nextRelease returns the earliest time at which the first waiter may be released.
 func (q *queue) nextRelease() time.Time {
 	if q.retryAt.After(q.nextPaced) {
 		return q.retryAt
@@ -94,32 +94,32 @@ func (q *queue) nextRelease() time.Time {
 	return q.nextPaced
 }
 
-// Waiter is a caller in a queue. It is for one goroutine, and may be used again after it was released or cancelled.
+// Waiter is a caller in a queue. It must be used by one goroutine at a time, and may be reused after Release or Cancel.
 type Waiter struct {
-	EnqueuedAt  time.Time     // in the order of the queue
-	RetryAfter  time.Duration // set with ErrDeadlineTooSoon: when it may be worth to come again
-	SkipSpacing bool          // to be set if the next may follow at once although the queue is paced
+	EnqueuedAt  time.Time     // time of Enqueue, increasing within a queue
+	RetryAfter  time.Duration // set with ErrDeadlineTooSoon: the time after which a new attempt may succeed
+	SkipSpacing bool          // set by the caller before Release if the next waiter may follow at once although the queue is paced
 
 	queues    *Queues
 	queue     *queue
 	shape     Shape
-	duration  time.Duration // that it takes: cost × interval
-	maxWait   time.Duration // of the caller
-	deadline  time.Time     // when it stops waiting
+	duration  time.Duration // cost × interval
+	maxWait   time.Duration
+	deadline  time.Time // when Wait gives up
 	previous  *Waiter
 	next      *Waiter
 	earlier   *Waiter // in all queues
 	later     *Waiter
-	ready     chan struct{} // closed when it is first
-	isFirst   bool          // as far as the caller knows
+	ready     chan struct{} // closed when the waiter becomes first
+	isFirst   bool          // Wait has seen that the waiter is first
 	postponed bool
 }
 
-// ErrDeadlineTooSoon is returned when a waiter could only be released too late for its caller.
-var ErrDeadlineTooSoon = errors.New("shaper: the turn would come too late")
+// ErrDeadlineTooSoon is returned if a waiter cannot be released within its maximum wait.
+var ErrDeadlineTooSoon = errors.New("shaper: maximum wait exceeded")
 
-// Enqueue adds a waiter to the end of a queue. If the backlog is too long, or its turn would come later than maxWait,
-// it returns false, and the caller may try again after a time.
+// Enqueue adds a waiter to the end of a queue. If the backlog is too long, or the waiter would wait longer than maxWait, it
+// returns false and the time after which a new attempt may succeed.
 func (qs *Queues) Enqueue(w *Waiter, id ID, shape Shape, cost int64, maxWait time.Duration) (time.Duration, bool) {
 	duration := time.Duration(cost) * shape.Interval
 	qs.mu.Lock()
@@ -139,7 +139,7 @@ func (qs *Queues) Enqueue(w *Waiter, id ID, shape Shape, cost int64, maxWait tim
 		w.earlier.later = w
 	}
 	qs.newest = w
-	w.deadline = now.Add(2*maxWait + shape.Interval) // a machine that is busy wakes everybody late, which is no reason to refuse them
+	w.deadline = now.Add(2*maxWait + shape.Interval) // with a margin, because timers fire late on a busy machine
 	q.backlog += duration
 	q.last = w
 	if w.previous == nil {
@@ -151,11 +151,11 @@ func (qs *Queues) Enqueue(w *Waiter, id ID, shape Shape, cost int64, maxWait tim
 	return 0, true
 }
 
-// excess is how much too long the queue is for another waiter.
+// excess returns the time by which the queue is too long for another waiter; it is not positive if the waiter fits.
 func (q *queue) excess(now time.Time, shape *Shape, duration, maxWait time.Duration) time.Duration {
 	full := max(0, q.nextRelease().Sub(now)) + q.backlog
 	wait := full
-	if q.first != nil && !shape.Paced { // the first has what it takes once it may be released; this one not yet
+	if q.first != nil && !shape.Paced { // retryAt covers the duration of the first waiter, but not that of this one
 		wait += duration - q.first.duration
 	}
 	if shape.MaxBacklog > 0 {
@@ -164,7 +164,7 @@ func (q *queue) excess(now time.Time, shape *Shape, duration, maxWait time.Durat
 	return wait - maxWait
 }
 
-// maxDelay bounds how long any caller waits, so that times can be added.
+// maxDelay bounds every wait, so that adding durations does not overflow.
 const maxDelay = 366 * 24 * time.Hour
 
 // CanRelease reports whether the waiter is first and may be released now.
@@ -174,8 +174,8 @@ func (w *Waiter) CanRelease() bool {
 	return w.queue.first == w && !w.queue.nextRelease().After(time.Now())
 }
 
-// Wait returns when the waiter is first and may be released, as far as is known here. It returns the context's error if that
-// ends before, and ErrDeadlineTooSoon if the caller has waited for twice its maxWait. Then the waiter is cancelled.
+// Wait blocks until the waiter is first and nextRelease has passed. It returns the context's error if ctx is done before,
+// and ErrDeadlineTooSoon after twice maxWait plus an interval. After an error the waiter is cancelled.
 func (w *Waiter) Wait(ctx context.Context) error {
 	late := time.NewTimer(time.Until(w.deadline))
 	defer late.Stop()
@@ -204,7 +204,7 @@ func (w *Waiter) Wait(ctx context.Context) error {
 		turn := time.NewTimer(wait)
 		select {
 		case <-turn.C:
-		case <-ctx.Done(): // seen above
+		case <-ctx.Done(): // handled above in the next iteration
 		case <-late.C:
 			turn.Stop()
 			return w.tooLate()
@@ -213,8 +213,8 @@ func (w *Waiter) Wait(ctx context.Context) error {
 	}
 }
 
-// Postpone records that the first may not be released for so long. It returns ErrDeadlineTooSoon if that is too long for the caller; then
-// the waiter is cancelled.
+// Postpone records that the first waiter may not be released before d has passed. If that exceeds the maximum wait, it
+// cancels the waiter and returns ErrDeadlineTooSoon.
 func (w *Waiter) Postpone(d time.Duration) error {
 	now := time.Now()
 	retryAt := now.Add(min(d, maxDelay))
@@ -222,7 +222,7 @@ func (w *Waiter) Postpone(d time.Duration) error {
 	w.queue.retryAt = retryAt
 	w.queues.mu.Unlock()
 	deadline := w.deadline
-	if w.ready == nil && !w.postponed { // nothing has been waited for yet that would be lost
+	if w.ready == nil && !w.postponed { // it has not waited yet, so that no margin is needed
 		deadline = now.Add(w.maxWait)
 	}
 	w.postponed = true
@@ -232,7 +232,7 @@ func (w *Waiter) Postpone(d time.Duration) error {
 	return nil
 }
 
-// tooLate cancels, and sets when it may be worth to come again: when the queue is so much shorter.
+// tooLate cancels the waiter and sets RetryAfter to the time until the queue is short enough.
 func (w *Waiter) tooLate() error {
 	w.queues.mu.Lock()
 	wait := max(0, time.Until(w.queue.nextRelease()))
@@ -245,14 +245,14 @@ func (w *Waiter) tooLate() error {
 	return ErrDeadlineTooSoon
 }
 
-// Backlog is the time that the waiters behind the first take.
+// Backlog returns the total duration of the waiters behind the first one, which w must be.
 func (w *Waiter) Backlog() time.Duration {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
 	return w.queue.backlog - w.duration
 }
 
-// Release removes the first waiter from its queue, and returns when.
+// Release removes the first waiter from its queue and returns the time of the release.
 func (w *Waiter) Release() time.Time {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
@@ -264,7 +264,7 @@ func (w *Waiter) Release() time.Time {
 	return released
 }
 
-// Cancel removes the waiter. Those behind it move up. A second call does nothing.
+// Cancel removes the waiter, and the waiters behind it move up. A second call does nothing.
 func (w *Waiter) Cancel() {
 	if w.queues == nil {
 		return
@@ -309,8 +309,8 @@ func (w *Waiter) removeLocked() {
 	}
 }
 
-// maxIdle bounds how many empty queues are kept. What they remember is worth little: that the last
-// release is not yet an interval ago, which the store knows as well, but for how long its replies take.
+// maxIdle is the number of queues from which empty ones are removed at once. Little is lost with them: the time of the last
+// release within an interval, which the store also enforces, apart from the variation of its latency.
 const maxIdle = 1 << 16
 
 func (qs *Queues) add(id ID, now time.Time) *queue {
@@ -327,8 +327,8 @@ func (qs *Queues) add(id ID, now time.Time) *queue {
 	return made
 }
 
-// prune looks at a few queues and removes empty ones whose interval is over. As it is done for every
-// queue that is made, those that are removed late are never many.
+// prune checks a few queues and removes empty ones whose interval is over. It runs for every new queue, so that few empty
+// queues remain.
 func (qs *Queues) prune(now time.Time) {
 	const few = 4
 	looked := 0
@@ -345,7 +345,7 @@ func (qs *Queues) prune(now time.Time) {
 	}
 }
 
-// Len is the number of queues.
+// Len returns the number of queues.
 func (qs *Queues) Len() int {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

@@ -20,9 +20,9 @@ func queueOf(places int) shaper.Shape {
 	return shaper.Shape{Interval: interval, MaxBacklog: time.Duration(places) * interval, Paced: true}
 }
 
-// meter is who says when the first may leave: one an interval, as a store that others share.
+// meter decides when the first waiter may be released: one per interval, like a store that other instances share.
 type meter struct {
-	greedy bool // others are always there first
+	greedy bool // other instances always use the limit first
 	mu     sync.Mutex
 	free   time.Time
 }
@@ -46,7 +46,7 @@ type departure struct {
 	cost       int64
 }
 
-// crowd goes through lines and notes what becomes of everybody.
+// crowd sends callers through a queue and records their outcomes.
 type crowd struct {
 	lines shaper.Queues
 	meter meter
@@ -94,27 +94,27 @@ func (c *crowd) note(f func()) {
 	f()
 }
 
-// check tells whether departures are in the order of arrivals, and as far apart as they have to be.
+// check fails the test unless releases are in order of arrival and at least as far apart as required.
 func (c *crowd) check(t *testing.T, shape shaper.Shape) {
 	t.Helper()
 	for i, d := range c.departed {
 		if wait := d.left.Sub(d.came); wait > shape.MaxBacklog {
-			t.Errorf("departure %d waited for %v, want at most %v", i, wait, shape.MaxBacklog)
+			t.Errorf("release %d waited for %v, want at most %v", i, wait, shape.MaxBacklog)
 		}
 		if i == 0 {
 			continue
 		}
 		before := c.departed[i-1]
 		if gap, want := d.left.Sub(before.left), time.Duration(before.cost)*interval; gap < want {
-			t.Errorf("departure %d came %v after the one before it, want at least %v", i, gap, want)
+			t.Errorf("release %d was %v after the previous one, want at least %v", i, gap, want)
 		}
 		if d.came.Before(before.came) {
-			t.Errorf("departure %d overtook the one before it", i)
+			t.Errorf("release %d arrived before the previous one", i)
 		}
 	}
 }
 
-// TestWorkedExample: a queue of 3 and 5 at once: delays of 0, 1 and 2 intervals, and two refused.
+// TestWorkedExample: 5 concurrent callers of a queue of 3: delays of 0, 1 and 2 intervals, and two denied.
 func TestWorkedExample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, start := new(crowd), time.Now()
@@ -131,13 +131,13 @@ func TestWorkedExample(t *testing.T) {
 			t.Errorf("left at %v, want %v", released, want)
 		}
 		if want := []time.Duration{interval, interval}; !slices.Equal(c.refused, want) {
-			t.Errorf("refused with %v, want %v", c.refused, want)
+			t.Errorf("denied with %v, want %v", c.refused, want)
 		}
 	})
 }
 
-// TestAnyCrowd: whoever comes and goes, departures are spaced and in order, the line is never longer than it may be,
-// and everybody is accounted for.
+// TestAnyCrowd: for random arrivals and cancellations, releases are spaced and in order, the backlog never exceeds its
+// maximum, and every caller has an outcome.
 func TestAnyCrowd(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestAnyCrowd(t *testing.T) {
 				c.group.Wait()
 				c.check(t, shape)
 				if n := len(c.departed) + len(c.refused) + c.gone; n != callers || c.late > 0 {
-					t.Errorf("%d departed, %d were refused, %d left and %d were late: %d of %d",
+					t.Errorf("%d released, %d denied, %d cancelled and %d too late: %d of %d",
 						len(c.departed), len(c.refused), c.gone, c.late, n, callers)
 				}
 			})
@@ -172,7 +172,7 @@ func TestAnyCrowd(t *testing.T) {
 	}
 }
 
-// TestCancelMakesRoom: who leaves frees the place at once, and those behind move up.
+// TestCancelMakesRoom: a cancelled waiter frees its place at once, and the waiters behind it move up.
 func TestCancelMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, start := new(crowd), time.Now()
@@ -191,15 +191,15 @@ func TestCancelMakesRoom(t *testing.T) {
 		}
 		c.group.Wait()
 		if len(c.departed) != 5 || c.gone != 4 || len(c.refused) != 0 {
-			t.Errorf("%d departed, %d left, %d were refused; want 5, 4, 0", len(c.departed), c.gone, len(c.refused))
+			t.Errorf("%d released, %d cancelled, %d denied; want 5, 4, 0", len(c.departed), c.gone, len(c.refused))
 		}
 		if last := c.departed[4].left.Sub(start); last != 4*interval {
-			t.Errorf("the last left at %v, want %v", last, 4*interval)
+			t.Errorf("the last was released at %v, want %v", last, 4*interval)
 		}
 	})
 }
 
-// TestMaxWait: who would be too late is refused when it comes, and told when it would not have been.
+// TestMaxWait: a caller that would wait too long is denied on arrival, with the time after which it would not.
 func TestMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(crowd)
@@ -209,12 +209,12 @@ func TestMaxWait(t *testing.T) {
 		}
 		c.group.Wait()
 		if want := []time.Duration{interval / 2, interval / 2}; len(c.departed) != 2 || !slices.Equal(c.refused, want) {
-			t.Errorf("%d departed, refused with %v; want 2, %v", len(c.departed), c.refused, want)
+			t.Errorf("%d released, denied with %v; want 2, %v", len(c.departed), c.refused, want)
 		}
 	})
 }
 
-// TestOthers: where others use up what is metered, nobody waits for more than twice as long as it would.
+// TestOthers: if other instances use up the limit, no caller waits for more than twice its maximum.
 func TestOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, maxWait := &crowd{meter: meter{greedy: true}}, 10*interval
@@ -225,12 +225,12 @@ func TestOthers(t *testing.T) {
 		}
 		c.group.Wait()
 		if since := time.Since(start); since > 2*maxWait+interval || c.late+len(c.refused) != 10 || c.late < 9 {
-			t.Errorf("after %v %d departed, %d were late and %d refused", since, len(c.departed), c.late, len(c.refused))
+			t.Errorf("after %v %d released, %d too late and %d denied", since, len(c.departed), c.late, len(c.refused))
 		}
 	})
 }
 
-// TestForgets: lines in which nobody waits do not stay for ever, and never are too many.
+// TestForgets: empty queues are removed, and their number is bounded.
 func TestForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines shaper.Queues
@@ -248,13 +248,13 @@ func TestForgets(t *testing.T) {
 			}
 		}
 		if n := lines.Len(); n < 100 || n > 200 {
-			t.Errorf("%d lines are kept, want the hundred of the last second and not many more", n)
+			t.Errorf("%d queues, want the 100 of the last second and not many more", n)
 		}
 		for i := range 100_000 {
 			visit(i, time.Hour)
 		}
 		if n := lines.Len(); n > 70_000 {
-			t.Errorf("%d lines are kept although nobody waits", n)
+			t.Errorf("%d queues without waiters", n)
 		}
 	})
 }
@@ -267,12 +267,12 @@ func TestEnqueueAllocates(t *testing.T) {
 			w.Release()
 		}
 	}); n > 0 {
-		t.Errorf("%v allocations for a line in which nobody waits", n)
+		t.Errorf("%v allocations for a queue without other waiters", n)
 	}
 }
 
-// TestLongQueue: a queue of 30 has the same spacing as one of 3. Its weakness is that old requests fill it and the newest
-// are dropped; how old the oldest is can be seen.
+// TestLongQueue: a queue of 30 has the same spacing as one of 3. Its weakness is that old requests fill it while the newest
+// are denied, which Oldest shows.
 func TestLongQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, start := new(crowd), time.Now()
@@ -284,20 +284,20 @@ func TestLongQueue(t *testing.T) {
 		for _, at := range []time.Duration{0, 10500 * time.Millisecond, 28500 * time.Millisecond} {
 			<-time.After(at - time.Since(start))
 			if age := shaper.Oldest(); age != at {
-				t.Errorf("the oldest has waited for %v, want %v", age, at)
+				t.Errorf("Oldest is %v, want %v", age, at)
 			}
 		}
 		c.group.Wait()
 		for i, d := range c.departed {
 			if at := d.left.Sub(start); at != time.Duration(i)*time.Second {
-				t.Errorf("departure %d was after %v", i, at)
+				t.Errorf("release %d was after %v", i, at)
 			}
 		}
 		if len(c.departed) != 30 || len(c.refused) != 5 {
-			t.Errorf("%d departed and %d were refused, want 30 and 5", len(c.departed), len(c.refused))
+			t.Errorf("%d released and %d denied, want 30 and 5", len(c.departed), len(c.refused))
 		}
 		if age := shaper.Oldest(); age != 0 {
-			t.Errorf("no request waits, and the oldest has waited for %v", age)
+			t.Errorf("Oldest is %v without waiters", age)
 		}
 	})
 }

@@ -14,10 +14,10 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of the sliding counter's accuracy into docs/algorithms.md")
 
-// limiter decides the requests of all clients of some traffic.
+// limiter decides the requests of all clients of one traffic.
 type limiter func(arrival) bool
 
-// form is a way to limit that is compared with the exact log.
+// form is a limiter that is compared with the exact log.
 type form struct {
 	name string
 	make func(tr *traffic) limiter
@@ -34,7 +34,7 @@ var counterForms = []form{
 var (
 	allowAll = form{"allow everything", func(*traffic) limiter { return func(arrival) bool { return true } }}
 	denyAll  = form{"deny everything", func(*traffic) limiter { return func(arrival) bool { return false } }}
-	// coin denies as many as the exact log does, whichever they are.
+	// coin denies as many requests as the exact log does, at random.
 	coin = form{"deny at random", func(tr *traffic) limiter {
 		rnd, s := rand.New(rand.NewPCG(4, 4)), tr.play(form{"", exactLog})
 		return func(arrival) bool { return rnd.IntN(s.requests) >= s.denied }
@@ -42,7 +42,7 @@ var (
 	windowForm = form{"fixed window", product(step.Params{Kind: step.Window})}
 )
 
-// product decides as the stores do.
+// product decides with package step, as the stores do.
 func product(p step.Params) func(tr *traffic) limiter {
 	return func(tr *traffic) limiter {
 		p.Count, p.Length = tr.limit, tr.window
@@ -58,7 +58,7 @@ func product(p step.Params) func(tr *traffic) limiter {
 	}
 }
 
-// inWindow is what each client has had in the window (t − W, t].
+// inWindow is the usage of each client in the window (t − W, t].
 type inWindow struct {
 	window  int64
 	clients []struct {
@@ -80,7 +80,7 @@ func newInWindow(tr *traffic) *inWindow {
 	return w
 }
 
-// before is what the request's client has had, without the request.
+// before returns the usage of the request's client without the request.
 func (w *inWindow) before(r arrival) int64 {
 	c := &w.clients[r.client]
 	for len(c.log) > 0 && c.log[0].at <= r.at-w.window {
@@ -96,8 +96,8 @@ func (w *inWindow) add(r arrival) {
 	c.sum += r.cost
 }
 
-// exactLog is the definition of the sliding log: a request is allowed if, with it, no more than the limit of what was
-// allowed is in the window (t − W, t]. It shares no code with the product.
+// exactLog is the definition of the sliding log: a request is allowed if, with it, the allowed requests in the window
+// (t − W, t] are at most the limit. It shares no code with the product.
 func exactLog(tr *traffic) limiter {
 	allowed := newInWindow(tr)
 	return func(r arrival) bool {
@@ -109,14 +109,14 @@ func exactLog(tr *traffic) limiter {
 	}
 }
 
-// tally compares the decisions of a limiter with those that the exact log makes of the same requests by itself. A
-// decision is wrong if the log's is another.
+// tally compares the decisions of a limiter with those of the exact log for the same requests. A decision is wrong if
+// the log decides otherwise.
 type tally struct {
-	requests, due int // due is what the log denies
+	requests, due int // due is the number of denials of the log
 	denied        int
 	wrong         int
-	missed        int     // of due: allowed
-	most          float64 // that was allowed in any window, in limits
+	missed        int     // allowed by the limiter, of due
+	most          float64 // maximum that was allowed in any window, relative to the limit
 }
 
 func (s *tally) add(o tally) {
@@ -128,8 +128,8 @@ func (s *tally) add(o tally) {
 	s.most = max(s.most, o.most)
 }
 
-// skill is the share of the denials that are due and made, less the share of the others that are denied too. A limiter
-// that does not look at what it decides has none, whether it allows all, denies all or draws lots.
+// skill is the fraction of due denials that were made, minus the fraction of other requests that were denied. It is 0
+// for a limiter that ignores its input, whether it allows all, denies all or decides at random.
 func (s *tally) skill() float64 {
 	made := float64(s.due-s.missed) / float64(s.due)
 	return made - float64(s.wrong-s.missed)/float64(s.requests-s.due)
@@ -142,12 +142,12 @@ func percent(n, of int) string {
 	return fmt.Sprintf("%.2f", 100*float64(n)/float64(of))
 }
 
-// How much a client has asked for within the window, in per cent of its limit: where the ranges end.
+// Upper bounds of the ranges of a client's usage within the window, in per cent of its limit.
 var distances = []int64{50, 80, 100, 120, 150, 1 << 40}
 
 func (tr *traffic) play(f form) tally { return tr.playBy(f, nil) }
 
-// playBy adds each decision also to the tally of its distance from the limit.
+// playBy also adds each decision to the tally of its distance from the limit.
 func (tr *traffic) playBy(f form, by []tally) tally {
 	var s tally
 	exact, l := exactLog(tr), f.make(tr)
@@ -184,7 +184,7 @@ func (tr *traffic) playBy(f form, by []tally) tally {
 	return s
 }
 
-// checkAccuracy checks that a limiter's decisions have to do with the limit, on each traffic and on all together.
+// checkAccuracy checks that a limiter's decisions depend on the limit, for each traffic and for all together.
 func checkAccuracy(all []traffic, f form) error {
 	var faults []error
 	var sum float64
@@ -202,8 +202,8 @@ func checkAccuracy(all []traffic, f form) error {
 	return errors.Join(faults...)
 }
 
-// TestCounterAccuracy measures how often the sliding counter decides otherwise than the exact log. Its figures are those
-// of docs/algorithms.md.
+// TestCounterAccuracy measures how often the sliding counter and the exact log differ. Its numbers are those of
+// docs/algorithms.md.
 func TestCounterAccuracy(t *testing.T) {
 	all := accuracyTraffic(t)
 	for i := range all {
@@ -223,7 +223,7 @@ func TestCounterAccuracy(t *testing.T) {
 	documented(t, accuracyTables(all))
 }
 
-// TestAccuracyCheckBites has the same check judge limiters that do not look at what they decide.
+// TestAccuracyCheckBites applies the same check to limiters that ignore their input.
 func TestAccuracyCheckBites(t *testing.T) {
 	all := accuracyTraffic(t)
 	for _, f := range []form{allowAll, denyAll, coin} {
@@ -240,7 +240,7 @@ func TestAccuracyCheckBites(t *testing.T) {
 	}
 }
 
-// accuracyTables are the tables of docs/algorithms.md.
+// accuracyTables returns the tables of docs/algorithms.md.
 func accuracyTables(all []traffic) string {
 	var b strings.Builder
 	row := func(cells ...string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
@@ -279,7 +279,7 @@ func accuracyTables(all []traffic) string {
 		row(line...)
 	}
 	b.WriteString("\nWrong decisions by the distance from the limit, in per cent of the requests at that distance:\n\n")
-	row(append([]string{"asked for within the window", "requests", "allow everything", "fixed window"}, names...)...)
+	row(append([]string{"requested within the window", "requests", "allow everything", "fixed window"}, names...)...)
 	row("---", "--:", "--:", "--:", "--:", "--:", "--:", "--:")
 	for d, end := range distances {
 		name := fmt.Sprintf("up to %d %% of the limit", end)
@@ -340,8 +340,8 @@ func documented(t *testing.T, want string) {
 	}
 }
 
-// TestCounterWorstCase is what a client gets who knows the windows: the limit at the end of one, and again just before
-// the time at which the first requests leave the window that ends then. Sub-windows do not change that; only the log does.
+// TestCounterWorstCase: a client that knows the windows gets the limit at the end of one, and again just before its
+// first requests leave the sliding window. Sub-windows do not change that; only the log does.
 func TestCounterWorstCase(t *testing.T) {
 	const limit = 100
 	tr := traffic{name: "at the edge", limit: limit, window: minute}

@@ -17,14 +17,14 @@ import (
 // arrival is one request.
 type arrival struct{ at, client, cost int64 }
 
-// traffic is a sequence of requests, in the order of time, and the limit of each client.
+// traffic is a sequence of requests in order of time, and the limit per client.
 type traffic struct {
 	name          string
 	limit, window int64
 	arrivals      []arrival
 }
 
-// accuracyTraffic are the rows of the table in docs/algorithms.md.
+// accuracyTraffic returns the rows of the table in docs/algorithms.md.
 func accuracyTraffic(t *testing.T) []traffic {
 	shop := recorded(t, "shop", time.Date(2019, 1, 22, 0, 26, 14, 0, time.UTC))
 	return []traffic{
@@ -38,8 +38,8 @@ func accuracyTraffic(t *testing.T) []traffic {
 	}
 }
 
-// A generator adds the requests of its clients; each client has a random source of its own, so that none depends on how
-// many the others have drawn.
+// A generator adds the requests of its clients. Each client has its own random source, so that none depends on the
+// number of values that others have drawn.
 type generator struct {
 	rnd      *rand.Rand
 	client   int64
@@ -61,14 +61,14 @@ func (g *generator) request(at int64) {
 	}
 }
 
-// exp draws how long it is until the next event of a Poisson process.
+// exp draws the time until the next event of a Poisson process.
 func (g *generator) exp(mean int64) int64 { return int64(g.rnd.ExpFloat64() * float64(mean)) }
 
-// generated is how long generated traffic lasts.
+// generated is the duration of generated traffic.
 const generated = 10 * minute
 
-// visitors look at pages, as a Poisson process each; a page is a geometric number of requests within about a second. The
-// rates fall off as 1/(10 + rank), and the busiest is at 90 % of the limit on average.
+// visitors load pages, each as a Poisson process; a page is a geometric number of requests within about a second. The
+// rates decrease as 1/(10 + rank), and the busiest client is at 90 % of the limit on average.
 func visitors() []arrival {
 	return new(generator).clients(1, 400, func(g *generator, i int64) {
 		mean := 4 * minute / 54 * (10 + i) / 10
@@ -83,7 +83,7 @@ func visitors() []arrival {
 	})
 }
 
-// scripts ask again and again, each at a period of its own that varies by a fifth.
+// scripts send requests at a fixed interval per client, which varies by 20 %.
 func scripts() []arrival {
 	return new(generator).clients(2, 60, func(g *generator, i int64) {
 		period := 100 * second / (30 + 80*i/59)
@@ -93,7 +93,8 @@ func scripts() []arrival {
 	})
 }
 
-// jobs begin within five seconds of a whole minute, not in every minute, and make 10 requests a second until they are done.
+// jobs start within five seconds of a whole minute, not in every minute, and send 10 requests per second until they are
+// done.
 func jobs() []arrival {
 	return new(generator).clients(3, 60, func(g *generator, i int64) {
 		for start := int64(0); start < generated; start += minute {

@@ -8,9 +8,9 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// The fields of an answer are checked against what they say of other requests, which are then made.
+// The fields of a decision are checked against the decisions about other requests.
 
-// Remaining is the largest cost that a request without MaxDelay is allowed now, and Limit the largest that ever is.
+// Remaining is the maximum cost that is allowed now without MaxDelay, and Limit the maximum that can ever be allowed.
 func TestAnswersRemainingAndLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t)
@@ -23,7 +23,7 @@ func TestAnswersRemainingAndLimit(t *testing.T) {
 		}
 		limit, fresh := k.p.Limit(), newKey(*k.p)
 		if k.p.HasInitial {
-			fresh.take(now-day/2, step.Request{Begin: true}) // since when it is full
+			fresh.take(now-day/2, step.Request{Begin: true}) // the bucket has been full since then
 		}
 		if !allowed(fresh, now, limit) || !fresh.take(now, step.Request{Cost: limit + 1}).Never {
 			t.Fatalf("%v: %d is not the largest cost that is ever allowed", k, limit)
@@ -31,7 +31,7 @@ func TestAnswersRemainingAndLimit(t *testing.T) {
 	})
 }
 
-// A peek is answered as a request of 1 is.
+// A peek is decided as a request of cost 1.
 func TestAnswersPeekIsTakeOfOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t)

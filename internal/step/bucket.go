@@ -5,19 +5,19 @@ import (
 	"math/bits"
 )
 
-// The bucket is the generic cell rate algorithm. Its state is one moment, the time at which the bucket will be full
-// again; each unit of cost moves it later by Length/Count, and a request fits if it ends up no further ahead of now
-// than a full bucket takes to fill. A token bucket, a leaky bucket as a meter and a leaky bucket as a queue are the
-// same sum; the queue only tells the caller to wait until its own drop falls.
+// The bucket is the generic cell rate algorithm. Its state is one time, at which the bucket will be full again. Each
+// unit of cost moves it later by Length/Count, and a request is allowed if the result is at most one fill time ahead of
+// now. A token bucket, a leaky bucket as a meter and a leaky bucket as a queue use the same sum; the queue only delays
+// the caller until its own place.
 //
-// The moment is ExpiresAt - Value/den: ExpiresAt is rounded up, Value holds the rounding. No precision is ever lost.
+// The time is ExpiresAt - Value/den: ExpiresAt is rounded up, and Value is the rounding. No precision is ever lost.
 //
-// A bucket with HasInitial differs where there is no state: a key's new bucket holds Initial. It fills from the first
-// request on, and so a denied request stores its state too. The state is kept for keepFull longer than until the bucket is
-// full, and the moment is that much before ExpiresAt: a key that pauses for less than that is not taken for a new one,
-// which holds less.
+// A bucket with HasInitial differs for a key without a state: its new bucket holds Initial. The bucket fills from the
+// first request on, so a denied request stores its state, too. The state is kept for keepFull after the bucket is full,
+// so the time is ExpiresAt - keepFull - Value/den. Otherwise a key that pauses for less than keepFull would be treated
+// as new, with less quota.
 
-// keepFull is how long the state of a full bucket with HasInitial is kept: a day.
+// keepFull is how long the state of a full bucket with HasInitial is kept: 24 h.
 const keepFull = 24 * 3600 * 1_000_000
 
 func (p *Params) compileBucket() {
@@ -33,7 +33,7 @@ func (p *Params) compileBucket() {
 	}
 }
 
-// dripTime is how long cost takes to drip, in microseconds and 1/den microseconds.
+// dripTime returns the time in which cost drains, in microseconds and 1/den microseconds.
 func (p *Params) dripTime(cost int64) (int64, uint64) {
 	q, r := mulDiv(uint64(cost), p.perDen, p.den)
 	if q > Horizon {
@@ -53,16 +53,16 @@ func (p *Params) fullAt(s State, now int64) moment {
 		return p.later(moment{at: now}, p.newQ, p.newR)
 	}
 	m := moment{s.ExpiresAt - p.keep, s.Value}
-	if m.at <= now { // full, and kept for longer
+	if m.at <= now { // full, and kept for keepFull
 		return moment{at: now}
 	}
-	if m.frac >= p.den { // of another limit whose fingerprint is the same by accident
+	if m.frac >= p.den { // of another limit with an equal fingerprint
 		m.frac = 0
 	}
 	return m
 }
 
-// later moves m by q + r/den microseconds.
+// later returns m + q + r/den microseconds.
 func (p *Params) later(m moment, q int64, r uint64) moment {
 	m.at += q
 	if m.frac < r {
@@ -73,7 +73,7 @@ func (p *Params) later(m moment, q int64, r uint64) moment {
 	return m
 }
 
-// earlier moves m back by q + r/den microseconds.
+// earlier returns m - q - r/den microseconds.
 func (p *Params) earlier(m moment, q int64, r uint64) moment {
 	m.at -= q
 	m.frac += r
@@ -97,7 +97,7 @@ func (p *Params) putBucket(m moment, now int64) State {
 	return State{ExpiresAt: m.at + p.keep, Value: m.frac, Shape: p.shape}
 }
 
-// begun returns the state of a key at its first request: that of its new bucket if it has none. With HasInitial only.
+// begun returns s, or the state of a new bucket if s has expired. The parameters must have an initial level.
 func (p *Params) begun(s State, now int64) State {
 	if s.ExpiresAt <= now {
 		return p.putBucket(p.fullAt(s, now), now)
@@ -105,7 +105,7 @@ func (p *Params) begun(s State, now int64) State {
 	return s
 }
 
-// Spent returns the state of a bucket from which so much is missing at now.
+// Spent returns the state of a bucket whose usage at now is spent.
 func (p *Params) Spent(now, spent int64) State {
 	q, f := p.dripTime(spent)
 	return p.putBucket(p.later(moment{at: now}, q, f), now)
@@ -126,7 +126,7 @@ func (p *Params) takeBucket(s State, now int64, r Request) (State, Answer) {
 	delay := max(0, retry)
 	allowed := retry <= 0 || retry <= r.MaxDelay
 	if p.Queue {
-		// The place in the queue is behind what is in it; the queue's length bounds the wait unless the caller does.
+		// The place is at the end of the queue. The queue's length bounds the delay unless the caller does.
 		delay = before.at - now
 		allowed = retry <= 0
 		if r.MaxDelay > 0 && delay > r.MaxDelay {
@@ -136,7 +136,7 @@ func (p *Params) takeBucket(s State, now int64, r Request) (State, Answer) {
 	}
 	if !allowed {
 		if !p.Queue {
-			retry -= r.MaxDelay // a place that is near enough will do
+			retry -= r.MaxDelay // a place within MaxDelay is sufficient
 		}
 		return s, Answer{
 			Remaining: p.remainingAt(before, now), RetryAfter: retry, ResetAfter: before.at - now, At: now,
@@ -148,8 +148,8 @@ func (p *Params) takeBucket(s State, now int64, r Request) (State, Answer) {
 	}
 }
 
-// waitFor is how much too early now is for a take that leaves the bucket full at after: it fits if after <= now + fill,
-// and otherwise so much later as after exceeds that, rounded up.
+// waitFor returns how much too early now is for a take that leaves the bucket full at after, rounded up. The take is
+// allowed if after <= now + fill, so the result is after - now - fill.
 func (p *Params) waitFor(after moment, now int64) int64 {
 	late := after.at - now - p.fillQ
 	if after.frac+p.fillR >= p.den {
@@ -158,7 +158,7 @@ func (p *Params) waitFor(after moment, now int64) int64 {
 	return late
 }
 
-// remainingAt is the bucket's size less what has not yet dripped, rounded up.
+// remainingAt returns the bucket's size minus its backlog, which is rounded up.
 func (p *Params) remainingAt(full moment, now int64) int64 {
 	ahead := full.at - now
 	if ahead <= 0 {
@@ -187,7 +187,7 @@ func (p *Params) remainingAt(full moment, now int64) int64 {
 	return p.Burst - int64(used)
 }
 
-// chargeBucket takes what is left and no more.
+// chargeBucket charges cost, at most the remaining quota.
 func (p *Params) chargeBucket(s State, now, cost int64) State {
 	before := p.fullAt(s, now)
 	empty := p.later(moment{at: now}, p.fillQ, p.fillR)
@@ -214,7 +214,7 @@ type span struct {
 
 func (a span) less(b span) bool { return a.q < b.q || a.q == b.q && a.f < b.f }
 
-// minus is a less b, which may be below zero: q is then rounded down.
+// minus returns a - b. If that is negative, q is rounded down.
 func (a span) minus(p *Params, b span) span {
 	if a.f < b.f {
 		return span{a.q - b.q - 1, a.f + p.den - b.f}
@@ -222,7 +222,7 @@ func (a span) minus(p *Params, b span) span {
 	return span{a.q - b.q, a.f - b.f}
 }
 
-// ahead is how long until the bucket is full: its backlog.
+// ahead returns the time until the bucket is full: its backlog.
 func (p *Params) ahead(s State, now int64) span {
 	full := p.fullAt(s, now)
 	if full.frac > 0 {
@@ -231,12 +231,12 @@ func (p *Params) ahead(s State, now int64) span {
 	return span{full.at - now, 0}
 }
 
-// Cap is the most backlog that a settlement may leave: ten times what fills the bucket, and an hour's worth. One wrong
-// number, or a token in wrong hands, locks a key out for so long and no longer. For a bucket it is a time of q + r/den
-// microseconds, for an interval bucket q is a number of units.
+// Cap returns the maximum backlog after a settlement: 10 × fill time + 1 h. It bounds how long a wrong actual cost, or
+// a leaked token, can lock out a key. For a bucket it is a time of q + r/den microseconds, for an interval bucket q is
+// a number of units.
 func (p *Params) Cap() (q int64, r uint64) { return p.capQ, p.capR }
 
-// capHour is the hour of Cap.
+// capHour is the 1 h of Cap.
 const capHour = 3600 * 1_000_000
 
 func (p *Params) compileCap() {
@@ -253,7 +253,8 @@ func (p *Params) compileCap() {
 	}
 }
 
-// chargeLate charges a bucket for what was needed on top, now, and says how much of it: beyond the cap it is forgiven.
+// chargeLate charges a bucket for a settlement's excess at now, and returns the charged amount. The part beyond the cap
+// is forgiven.
 func (p *Params) chargeLate(s State, now, delta int64) (State, int64) {
 	more := p.drip(delta)
 	room := span{p.capQ, p.capR}.minus(p, p.ahead(s, now))
@@ -271,16 +272,16 @@ func (p *Params) drip(cost int64) span {
 	return span{q, f}
 }
 
-// refundSpan makes the bucket full so much earlier, and returns by how many units its usage falls, as a negative number. Usage is
-// rounded up before and after, as for [Answer.Remaining], so that a refund right after its charge reports all of it, and the
-// reports of many refunds add up.
+// refundSpan makes the bucket full earlier by back. It returns the number of units by which the usage falls, as a
+// negative number. Usage is rounded up before and after, as for [Answer.Remaining], so that a refund right after its
+// charge reports all of it, and the reports of many refunds add up.
 func (p *Params) refundSpan(s State, now int64, back span) (State, int64) {
 	if back.q < 0 || back == (span{}) {
 		return s, 0
 	}
 	given := p.unitsIn(back.q, back.f)
 	if part := p.restOf(back); part > 0 && given < math.MaxInt64 {
-		// The last unit of the usage is used in part, or as a whole: a refund of no less than that part frees it.
+		// The last unit of the usage may be used in part: a refund of at least that part frees it.
 		if last := p.restOf(p.ahead(s, now)); last > 0 && part >= last {
 			given++
 		}
@@ -288,10 +289,10 @@ func (p *Params) refundSpan(s State, now int64, back span) (State, int64) {
 	return p.putBucket(p.earlier(p.fullAt(s, now), back.q, back.f), now), -given
 }
 
-// settleBucket settles a take by its mark, i, or without one if that is -1.
+// settleBucket settles a take by its mark i, or without one if i is -1.
 func (p *Params) settleBucket(s State, m *marks, i int, now, at int64, x Settlement) (State, int64) {
 	if p.HasInitial && (x.Delta == 0 || x.Delta < 0 && s.ExpiresAt <= now) {
-		return s, 0 // a refund starts no bucket, and a full one stays full since then
+		return s, 0 // a refund creates no bucket, and a full one stays full
 	}
 	if x.Delta >= 0 {
 		return p.chargeLate(s, now, x.Delta)
@@ -307,7 +308,7 @@ func (p *Params) settleBucket(s State, m *marks, i int, now, at int64, x Settlem
 		}
 		return p.refundSpan(s, now, back)
 	}
-	if i < 0 { // it has worn off, or was lost with the state
+	if i < 0 { // the mark has expired, or was lost with the state
 		return s, 0
 	}
 	low := span{m.all[i].low, 0}
@@ -328,16 +329,17 @@ func (p *Params) settleBucket(s State, m *marks, i int, now, at int64, x Settlem
 	return p.refundSpan(s, now, back)
 }
 
-// unmarked is how much of a take can be given back that left no mark: what by itself shows that it has not worn off. It is
-// nothing while a place behind it is promised: that one stays where it is, and what came back would overflow before. Nor
-// is a part of a place given back, after which the backlog would no longer tell how far ahead places are promised.
+// unmarked returns how much of a take without a mark can be refunded: the part that the take itself proves has not
+// expired. It is zero if a place behind the take is promised: that place does not move, and the refund would overflow
+// before it. Nor is a part of a place refunded, because then the backlog would no longer show how far ahead places are
+// promised.
 func (p *Params) unmarked(s State, now, at int64, x Settlement) span {
 	if worn := p.earlier(p.fullAt(s, now), p.fillQ, p.fillR); worn.at > max(at, now) {
 		return span{}
 	}
 	back, charged := p.drip(-x.Delta), p.drip(x.charged())
 	if at > now {
-		if back.less(charged) { // as times, which the script compares: costs beyond Horizon are all alike
+		if back.less(charged) { // compared as times, as in the script: costs beyond Horizon are equal
 			return span{}
 		}
 		return back
@@ -348,8 +350,8 @@ func (p *Params) unmarked(s State, now, at int64, x Settlement) span {
 	return back
 }
 
-// settleQueue settles a take that has a place in a queue. It is given back only if nothing stands behind it: the places
-// behind are promises, and its own cannot be filled.
+// settleQueue settles a take that has a place in a queue. The place is refunded only if there are no places behind it,
+// because those are promised and cannot move up.
 func (p *Params) settleQueue(s State, now, at int64, x Settlement) (State, int64) {
 	if x.Delta >= 0 {
 		return p.chargeLate(s, now, x.Delta)
@@ -368,14 +370,14 @@ func (p *Params) settleQueue(s State, now, at int64, x Settlement) (State, int64
 	return p.refundSpan(s, now, back)
 }
 
-// restOf is what is left of a span after all whole units, in 1/den microseconds.
+// restOf returns the remainder of a span after all whole units, in 1/den microseconds.
 func (p *Params) restOf(a span) uint64 {
 	hi, lo := bits.Mul64(uint64(a.q), p.den)
 	lo, carry := bits.Add64(lo, a.f, 0)
 	return bits.Rem64(hi+carry, lo, p.perDen)
 }
 
-// unitsIn is how many whole units drip in q + f/den microseconds.
+// unitsIn returns the number of whole units that drain in q + f/den microseconds.
 func (p *Params) unitsIn(q int64, f uint64) int64 {
 	hi, lo := bits.Mul64(uint64(q), p.den)
 	lo, carry := bits.Add64(lo, f, 0)

@@ -16,11 +16,11 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// A rule's numbers may change while its keys are in use. Buckets keep the fraction that is used, windows and logs keep the
-// count, counters what they estimate; and whatever was kept obeys the new limit from then on.
+// A rule's numbers may change while its keys are in use. Buckets keep the used fraction, windows and logs their count,
+// counters their estimate; and the new limit applies to the kept usage from then on.
 
-// unnoticed tells of the change in many that the states do not show. An old window then ends when it would have, and an old
-// bucket is full when it would have been.
+// unnoticed reports whether the states do not show the change, which is rare. An old window then ends, and an old
+// bucket is full, when it would have been before.
 func unnoticed(old, changed *step.Params) bool {
 	if old.Shape() != changed.Shape() {
 		return false
@@ -32,15 +32,14 @@ func unnoticed(old, changed *step.Params) bool {
 	return old.Drips().Den != changed.Drips().Den || fill(old).Cmp(fill(changed)) != 0
 }
 
-// changes are what becomes of a bucket when its numbers change. A step is a time in seconds, what happens, and what remains
-// then:
+// changes are buckets whose numbers change. A step is a time in seconds, an action, and the remaining quota after it:
 //
 //	0 R a 5 → 5            at 0, 5 are reserved as a, and 5 remain
 //	5 C 1 → 4              at 5, the limit becomes the second
 //	6 S a 2 → 7 granted=-3 at 6, a is settled at 2
 //	30 → 10                at 30, 10 remain
 //
-// The times are those of a day that begins at a multiple of every window.
+// The times are those of a day that starts at a multiple of every window.
 var changes = []struct {
 	name   string
 	limits []step.Params
@@ -53,14 +52,14 @@ var changes = []struct {
 	{"100/min to 10/min", limitsOf(bucketOf(100, minute, 100), perMin), "0 R a 55 → 45; 0 C 1 → 4 reset=33"},
 	{"burst 10 to 20 to 10", limitsOf(perMin, bucketOf(10, minute, 20)), "0 R a 4 → 6; 0 C 1 → 12; 0 C 0 → 6"},
 	{"burst 20 to 5", limitsOf(bucketOf(10, minute, 20), bucketOf(10, minute, 5)), "0 R a 20 → 0; 0 C 1 → 0; 6 → 1; 29.999999 → 4; 30 → 5 reset=0"},
-	// In 30 s 30/8,640 of a token have flowed in, and so 9.9965 are given back.
+	// 30/8,640 of a token are replenished in 30 s, so 9.9965 are refunded.
 	{"reserved before", limitsOf(perMin, perDay), "0 R a 10 → 0; 0 C 1 → 0; 30 S a 0 → 10 granted=-10 reset=0"},
 	{"reserved and settled below", limitsOf(perMin, bucketOf(100, minute, 100)), "0 R a 6 → 4; 0 C 1 → 40; 0 S a 2 → 80 granted=-40"},
 	{"reserved and settled above", limitsOf(perMin, bucketOf(100, minute, 100)), "0 R a 6 → 4; 0 C 1 → 40; 0 S a 16 → 30 granted=10"},
 	{"in debt", limitsOf(perMin, perDay), "0 R a 5 → 5; 0 S a 15 → 0; 0 C 1 → 0 reset=129600; 43200 → 0; 51839 → 0; 51840 → 1"},
 	{"interval", limitsOf(intervalOf(4, 10*second, 8), intervalOf(4, minute, 4)), "1 R a 3 → 5; 2 C 1 → 2; 59.999999 → 2; 60 → 4 reset=0"},
 	{"counter at noon", limitsOf(counterOf(10, minute), counterOf(10, day)), "43199 R a 10 → 0; 43212 R b 2 → 0; 43212 C 1 → 0"},
-	{"sub-windows", limitsOf(slicesOf(10, minute), slicesOf(10, day)), "5 R a 6 → 4; 25 R b 3 → 1; 65 C 1 → 4"}, // 3 of a are inside
+	{"sub-windows", limitsOf(slicesOf(10, minute), slicesOf(10, day)), "5 R a 6 → 4; 25 R b 3 → 1; 65 C 1 → 4"}, // 3 of a are inside the window
 }
 
 var perMin, perDay = bucketOf(10, minute, 10), bucketOf(10, day, 10)
@@ -132,7 +131,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// drawMissing returns what is missing from a bucket, in exact numbers, after random takes and debts.
+// drawMissing returns the amount missing from a bucket, exactly, after random takes and settlements.
 func drawMissing(t *rapid.T, k *key) (now int64, missing *big.Rat) {
 	now, missing = int64(epoch), zero
 	last := now
@@ -151,7 +150,7 @@ func drawMissing(t *rapid.T, k *key) (now int64, missing *big.Rat) {
 	return now, missing
 }
 
-// flowed is what flows into a bucket of an aligned limit.
+// flowed returns the refill of a bucket with an aligned limit.
 func flowed(p *step.Params, from, to int64) *big.Rat {
 	if p.Kind == step.Interval {
 		return rat((to/p.Length - from/p.Length) * p.Count)
@@ -159,7 +158,7 @@ func flowed(p *step.Params, from, to int64) *big.Rat {
 	return mul(big.NewRat(p.Count, p.Length), rat(to-from))
 }
 
-// mostOwed is the most that may be missing after a change: ten times the bucket and an hour's worth.
+// mostOwed returns the maximum amount missing after a change: 10 × burst + 1 h of refill.
 func mostOwed(p *step.Params) *big.Rat {
 	return add(rat(10*p.Burst), mul(big.NewRat(p.Count, p.Length), rat(hour)))
 }
@@ -171,7 +170,7 @@ func TestChangedBucketKeepsFraction(t *testing.T) {
 				rapid.Int64Range(1, 5000).Draw(t, name+" count"),
 				rapid.OneOf(rapid.Int64Range(1000, 5000), rapid.SampledFrom([]int64{second, minute, day, step.Year})).Draw(t, name+" length"),
 				rapid.Int64Range(1, 5000).Draw(t, name+" burst"))
-			p.Burst = min(p.Burst, max(1, step.Horizon/20/p.Length*p.Count)) // the cap is never beyond the horizon
+			p.Burst = min(p.Burst, max(1, step.Horizon/20/p.Length*p.Count)) // the cap never exceeds the horizon
 			p.Queue = rapid.IntRange(0, 3).Draw(t, name+" queue") == 0
 			return p
 		}
@@ -188,7 +187,7 @@ func TestChangedBucketKeepsFraction(t *testing.T) {
 		most := max(0, floor(sub(rat(k.p.Burst), missing)))
 		fewest := max(0, floor(sub(rat(k.p.Burst), mul(rate, rat(full)))))
 		if old.Shape() == k.p.Shape() {
-			fewest = most // nothing had to be converted
+			fewest = most // no conversion was needed
 		}
 		a := k.take(now, step.Request{})
 		if a.Remaining > most || a.Remaining < fewest || a.ResetAfter != full {
@@ -207,7 +206,7 @@ func TestChangedIntervalKeepsFraction(t *testing.T) {
 				rapid.Int64Range(1, 40).Draw(t, name+" count"),
 				rapid.OneOf(rapid.Int64Range(1000, 20000), rapid.SampledFrom([]int64{second, minute, day, step.Year})).Draw(t, name+" length"),
 				rapid.Int64Range(1, 60).Draw(t, name+" burst"))
-			p.Burst = min(p.Burst, max(1, step.Horizon/20/p.Length*p.Count)) // the cap is never beyond the horizon
+			p.Burst = min(p.Burst, max(1, step.Horizon/20/p.Length*p.Count)) // the cap never exceeds the horizon
 			return p
 		}
 		k := newKey(draw("old"))
@@ -222,7 +221,7 @@ func TestChangedIntervalKeepsFraction(t *testing.T) {
 		for range 4 {
 			want := max(0, k.p.Burst-floor(missing))
 			full := int64(0)
-			if missing.Sign() > 0 { // at the end of the interval that makes up for all of it
+			if missing.Sign() > 0 { // at the end of the interval that refills all of it
 				refills := (floor(missing) + k.p.Count - 1) / k.p.Count
 				full = (now/k.p.Length+refills)*k.p.Length - now
 			}
@@ -236,8 +235,8 @@ func TestChangedIntervalKeepsFraction(t *testing.T) {
 	})
 }
 
-// A counter of another length keeps what it estimates: what this window holds and the part of the one before that is still
-// inside, rounded up. All of it counts as spent now.
+// A counter of another length keeps its estimate: the count of the current window and the part of the previous one that
+// is still inside, rounded up. All of it counts as used now.
 func TestChangedCounterKeepsEstimate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(name string) step.Params {
@@ -248,13 +247,13 @@ func TestChangedCounterKeepsEstimate(t *testing.T) {
 			return p
 		}
 		old, changed := draw("old"), draw("changed")
-		parts := int64(1) // of which the oldest of the last parts + 1 is weighted
+		parts := int64(1) // the oldest of the last parts + 1 is weighted
 		if rapid.Bool().Draw(t, "sub-windows") {
 			old.Kind, old.Slices, changed.Kind, changed.Slices, parts = step.Slices, 6, step.Slices, 6, 6
 		}
 		k, length := newKey(old), old.Length/parts
 		now := int64(epoch)
-		had := map[int64]int64{} // by number of the part
+		had := map[int64]int64{} // by index of the part
 		for range rapid.IntRange(1, 10).Draw(t, "steps") {
 			now += drawPause(t, k.p) / 2
 			if cost := drawCost(t, k.p); k.allow(now, cost) {
@@ -281,19 +280,19 @@ func TestChangedCounterKeepsEstimate(t *testing.T) {
 	})
 }
 
-// portion is a bucket as fractions of itself, whatever its numbers were: takes are charged what part of the bucket they
-// turned out to have cost, and what flows in is a part of the bucket too. It remembers nothing but what happened.
+// portion is a bucket as fractions of itself under any numbers: takes are charged the fraction of the bucket that they
+// actually cost, and the refill is a fraction, too. It keeps only the history.
 type portion struct {
 	events []event
 }
 
 type event struct {
 	at     int64
-	amount *big.Rat     // what was charged
-	p      *step.Params // not nil: the limit from then on
+	amount *big.Rat     // charged amount
+	p      *step.Params // if not nil: the limit from then on
 }
 
-// missing is the fraction that is missing at a time.
+// missing returns the fraction that is missing at a time.
 func (h *portion) missing(now int64) *big.Rat {
 	level, at, p := zero, int64(0), (*step.Params)(nil)
 	pass := func(to int64) {
@@ -313,8 +312,8 @@ func (h *portion) missing(now int64) *big.Rat {
 	return level
 }
 
-// Whatever becomes of the numbers meanwhile, a bucket never has more left than it would have if what was reserved had cost
-// at once what it cost in the end, as a part of the bucket that it was taken from; and no less but for what was rounded.
+// However the numbers change, a bucket never has more remaining than if each reservation had been charged its actual
+// cost from the start, as a fraction of the bucket it was taken from; and not less, except for rounding.
 func TestChangedSettling(t *testing.T) {
 	first := seed(t)
 	refunds, changes := 0, 0
@@ -328,7 +327,7 @@ func TestChangedSettling(t *testing.T) {
 		k, h, now := newKey(draw()), &portion{}, int64(1e15)+rnd.Int64N(1e12)
 		h.events = append(h.events, event{at: now, p: k.p})
 		had := []*step.Params{k.p}
-		rounded := zero // in microseconds of the present numbers: what may be missing beyond what ought to be
+		rounded := zero // in microseconds of the current numbers: maximum excess of the missing amount due to rounding
 		type out struct {
 			x     step.Settlement
 			entry int
@@ -343,7 +342,7 @@ func TestChangedSettling(t *testing.T) {
 				before := k.p
 				next := newKey(draw())
 				if slices.ContainsFunc(had, func(p *step.Params) bool { return unnoticed(p, next.p) }) {
-					continue // two limits have one shape
+					continue // two limits have the same shape
 				}
 				k = k.under(*next.p)
 				had = append(had, k.p)
@@ -375,7 +374,7 @@ func TestChangedSettling(t *testing.T) {
 				}
 				h.events[o.entry].amount = big.NewRat(actual, o.x.Of)
 			}
-			ought := mul(h.missing(now), mul(rat(k.p.Burst), big.NewRat(k.p.Length, k.p.Count))) // in microseconds
+			ought := mul(h.missing(now), mul(rat(k.p.Burst), big.NewRat(k.p.Length, k.p.Count))) // expected, in microseconds
 			have := rat(max(0, k.state.ExpiresAt-now))
 			value := k.state.Value
 			if k.p.Wide(k.words) {
@@ -394,7 +393,7 @@ func TestChangedSettling(t *testing.T) {
 	}
 }
 
-// What a state of unknown numbers has left is not known: nothing is, for as long as it takes to fill the bucket.
+// A state of unknown numbers has no remaining quota until the bucket would be full.
 func TestUnknownNumbers(t *testing.T) {
 	for name, old := range kinds(20, minute, 20) {
 		if old.Kind != step.Bucket && old.Kind != step.Interval {
@@ -418,7 +417,7 @@ func TestUnknownNumbers(t *testing.T) {
 			t.Errorf("%s: %d remain when it should be full", name, left)
 		}
 	}
-	k := newKey(counterOf(20, minute)) // whose counts are all there is
+	k := newKey(counterOf(20, minute)) // a counter keeps all of its counts
 	now := int64(20_000*day + 30*second)
 	k.allow(now-30*second-1, 8)
 	k.allow(now, 5)
@@ -429,9 +428,9 @@ func TestUnknownNumbers(t *testing.T) {
 	}
 }
 
-// Two numbers that share a shape cannot be told apart, and so neither is known; a third is of no use.
+// Two numbers with the same shape are ambiguous, so that neither is found; a third does not help.
 func TestKnownShapes(t *testing.T) {
-	var same []step.Params // of one shape and different fills
+	var same []step.Params // of the same shape and different fill times
 	first := step.Compile(bucketOf(1, minute, 1))
 	for length := int64(minute + 1); len(same) < 2; length++ {
 		if p := step.Compile(bucketOf(1, length, 1)); p.Shape() == first.Shape() {
@@ -440,12 +439,12 @@ func TestKnownShapes(t *testing.T) {
 	}
 	var known *step.Known
 	if known.Has(&first) || known.Finds(&same[0], first.Shape()-1) || !known.Finds(&first, first.Shape()) {
-		t.Error("what was not learned is known, or one's own shape is not")
+		t.Error("numbers that were not learned are known, or those of the limit itself are not")
 	}
 	other := step.Compile(bucketOf(1, hour, 1))
 	known = known.With(first.Numbers())
 	if known.With(first.Numbers()) != known || !known.Has(&first) || !known.Finds(&other, first.Shape()) {
-		t.Error("what was learned is not known, or is new again")
+		t.Error("learned numbers are not known, or are new again")
 	}
 	hundred := step.Compile(bucketOf(100, minute, 100))
 	if !known.Has(&hundred) {
@@ -486,7 +485,7 @@ func TestKnownShapes(t *testing.T) {
 	}
 }
 
-// A part of a limit reads and writes the states of the whole one, however large it is.
+// A part of a limit reads and writes the states of the whole limit, whatever its size.
 func TestPartOfALimit(t *testing.T) {
 	for _, kind := range []step.Kind{step.Bucket, step.Interval} {
 		whole := bucketOf(10, minute, 10)
@@ -500,7 +499,7 @@ func TestPartOfALimit(t *testing.T) {
 		if p.p.Shape() != k.p.Shape() || p.p.Numbers() != k.p.Numbers() || p.peek(now) != 3 {
 			t.Errorf("kind %d: %d of 7 remain after 4 of 10 were spent", kind, p.peek(now))
 		}
-		// Of twice as large a limit twice as much is missing.
+		// For a limit twice as large, twice as much is missing.
 		larger := whole
 		larger.Count, larger.Burst = 20, 20
 		part = larger
@@ -512,14 +511,14 @@ func TestPartOfALimit(t *testing.T) {
 	}
 }
 
-// More than the most that may be owed is never carried over.
+// A negative balance beyond the cap is never carried over.
 func TestChangedDebtIsCapped(t *testing.T) {
 	now := int64(20_000 * day)
 	for _, kind := range []step.Kind{step.Bucket, step.Interval} {
 		each, slower := bucketOf(1, second, 1), bucketOf(1, minute, 1)
 		each.Kind, slower.Kind = kind, kind
 		k := newKey(each)
-		k.adjust(now, now, 3000) // of at most ten and an hour's worth
+		k.adjust(now, now, 3000) // the cap is 10 × burst + 1 h of refill
 		k = k.under(slower)
 		if a := k.take(now, step.Request{}); a.ResetAfter != 10*minute+hour {
 			t.Errorf("kind %d: full after %d", kind, a.ResetAfter)
@@ -553,7 +552,7 @@ func TestChangedWindowKeepsCount(t *testing.T) {
 				t.Errorf("%s %d to %d: a fresh budget", name, c.from, c.to)
 			}
 			if !k.allow(now, 60) && left == 60 {
-				t.Errorf("%s %d to %d: the rest of the budget is gone", name, c.from, c.to)
+				t.Errorf("%s %d to %d: the remaining quota is lost", name, c.from, c.to)
 			}
 			if a := k.take(now, step.Request{Cost: 1}); !a.Allowed && a.RetryAfter > 2*c.to {
 				t.Errorf("%s %d to %d: locked for %d, longer than two windows", name, c.from, c.to, a.RetryAfter)
@@ -562,8 +561,8 @@ func TestChangedWindowKeepsCount(t *testing.T) {
 	}
 }
 
-// A limit that was lowered in length lets go as soon as it says, though nothing was admitted since: what it kept must
-// not move along from window to window.
+// A limit whose window was shortened allows requests as soon as RetryAfter says, even if nothing was admitted since:
+// the kept count must not move from window to window.
 func TestChangedRetryAfter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits, others := drawLimits(t), drawLimits(t)
@@ -582,7 +581,7 @@ func TestChangedRetryAfter(t *testing.T) {
 		cost := rapid.Int64Range(1, k.p.Limit()).Draw(t, "cost")
 		for range rapid.IntRange(1, 3).Draw(t, "refused") {
 			a := k.take(now, step.Request{Cost: cost})
-			if rapid.Bool().Draw(t, "peek") { // which is answered as a take of 1 and keeps its word too
+			if rapid.Bool().Draw(t, "peek") { // decided as a take of 1, and its RetryAfter holds, too
 				cost, a = 1, k.take(now, step.Request{})
 			}
 			if a.Allowed {
@@ -599,7 +598,7 @@ func TestChangedRetryAfter(t *testing.T) {
 	})
 }
 
-// However often a limit is changed, no aligned window of the present limit admits more than that limit.
+// However often a limit changes, no aligned window of the current limit admits more than that limit.
 func TestChangedBackAndForth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits, others := drawLimits(t), drawLimits(t)

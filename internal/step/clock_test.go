@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// drawUsed draws a key that has been in use for a while, and the time.
+// drawUsed draws a key with some usage, and the time.
 func drawUsed(t *rapid.T) (*key, int64) {
 	k := drawKey(t)
 	now := int64(epoch)
@@ -32,7 +32,7 @@ func drawRequest(t *rapid.T, p *step.Params) step.Request {
 	return r
 }
 
-// I13, one decision: whoever has a clock that is behind is granted nothing that a caller on time would not be.
+// I13, one decision: a caller whose clock is behind is granted nothing that a caller with the right time would not be.
 func TestI13StaleDecision(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t)
@@ -40,8 +40,8 @@ func TestI13StaleDecision(t *testing.T) {
 		r := drawRequest(t, k.p)
 		r.MaxDelay, r.Charge = 0, false
 		if k.p.Queue || k.p.SoftExcess > 0 {
-			// A clock that is behind sees a longer queue, and is told to wait for it as anybody would be; and grace that
-			// has ended for others has not for it, as long as what it may exceed by is left.
+			// A clock that is behind sees a longer queue, and gets a longer delay. A grace period that has ended for
+			// others has not for it, as long as some of the excess is left.
 			return
 		}
 		onTime, stale := k.clone().take(now, r), k.clone().take(behind, r)
@@ -54,12 +54,12 @@ func TestI13StaleDecision(t *testing.T) {
 	})
 }
 
-// I13, a whole run: clocks that jump about never get more single units than a clock that only goes forward.
+// I13, a whole run: jumping clocks never get more single units than a clock that only goes forward.
 func TestI13ShuffledClocks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawKey(t).p
 		if p.Align == step.FirstHit {
-			return // what is denied to one and not to the other moves its windows: see TestI13Bounds
+			return // different denials move the windows: see TestI13Bounds
 		}
 		p.SoftExcess = 0 // see above
 		shuffled, monotone := newKey(*p), newKey(*p)
@@ -71,7 +71,7 @@ func TestI13ShuffledClocks(t *testing.T) {
 			} else {
 				now += drawPause(t, p)
 			}
-			if rapid.IntRange(0, 9).Draw(t, "look") == 0 { // which nobody else gets to know of
+			if rapid.IntRange(0, 9).Draw(t, "look") == 0 { // a peek, which changes nothing
 				shuffled.peek(now)
 				shuffled.take(now, step.Request{Cost: 1, DryRun: true})
 				continue
@@ -90,8 +90,8 @@ func TestI13ShuffledClocks(t *testing.T) {
 	})
 }
 
-// I13, the invariants: with any costs, what clocks that jump about are granted obeys the bound of the algorithm, at
-// the times that a clock which only goes forward would have shown.
+// I13, the invariants: with any costs, the grants for jumping clocks obey the bound of the algorithm, at the times that
+// a clock that only goes forward would have shown.
 func TestI13Bounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawKey(t, "bucket", "interval", "interval/first", "window", "window/first", "window/soft", "log")
@@ -104,12 +104,12 @@ func TestI13Bounds(t *testing.T) {
 				now += drawPause(t, k.p)
 			}
 			a := k.take(now, step.Request{Cost: drawCost(t, k.p)})
-			if !a.Never { // which is no matter of time
+			if !a.Never { // does not depend on the time
 				latest = max(latest, now)
 			}
 			if a.Allowed {
 				had = append(had, spent{take: take{latest, a.Granted}, parts: a.Granted * k.p.Length})
-				if k.p.Kind == step.Log { // says itself when a take counts from
+				if k.p.Kind == step.Log { // its At is the time from which a take counts
 					had[len(had)-1].at = a.At
 				}
 			}
@@ -136,12 +136,12 @@ func TestI13Bounds(t *testing.T) {
 	})
 }
 
-// I14: a clock that jumps forward once gives away one limit's worth, and no more.
+// I14: a clock that jumps forward once grants at most one additional limit.
 func TestI14ForwardStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawKey(t).p
 		if p.Align != step.Epoch {
-			return // other windows fall otherwise after a jump, and are compared with themselves in TestI2Window
+			return // windows are placed differently after a jump, and are tested in TestI2Window
 		}
 		steady, jumping := newKey(*p), newKey(*p)
 		jump := rapid.Int64Range(1, 5).Draw(t, "windows") * p.Length
@@ -167,7 +167,7 @@ func TestI14ForwardStep(t *testing.T) {
 	})
 }
 
-// I15: after RetryAfter the same request is allowed, a microsecond sooner it is not.
+// I15: after RetryAfter the same request is allowed, and 1 µs earlier it is not.
 func TestI15RetryAfter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t)
@@ -200,7 +200,7 @@ func TestI15Never(t *testing.T) {
 		if a := k.take(now, step.Request{Cost: cost}); a.Never != (cost > most) || a.Never && a.Allowed {
 			t.Fatalf("%v: %d of at most %d: %+v", k, cost, most, a)
 		}
-		// With a Min it can be had in part.
+		// With a Min a part of it is granted.
 		least := rapid.Int64Range(1, cost).Draw(t, "min")
 		if a := k.take(now, step.Request{Cost: cost, Min: least}); a.Never != (least > most) {
 			t.Fatalf("%v: %d to %d of at most %d: %+v", k, least, cost, most, a)
@@ -208,7 +208,7 @@ func TestI15Never(t *testing.T) {
 	})
 }
 
-// I16: what remains is between nothing and the limit, and a take takes its cost from it.
+// I16: the remaining quota is between 0 and the limit, and a take reduces it by its cost.
 func TestI16Remaining(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t)
@@ -236,12 +236,12 @@ func TestI16Remaining(t *testing.T) {
 	})
 }
 
-// I16: looking changes nothing, by whatever clock.
+// I16: a peek changes nothing, with any clock.
 func TestI16PeekChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t)
 		when := now + rapid.Int64Range(-3*k.p.Length, 3*k.p.Length).Draw(t, "when")
-		k.room(when, false) // the store's doing
+		k.room(when, false) // as a store does
 		before := k.clone()
 		k.take(when, step.Request{})
 		k.take(when, step.Request{Cost: drawCost(t, k.p), DryRun: true, Charge: true})
@@ -251,14 +251,14 @@ func TestI16PeekChangesNothing(t *testing.T) {
 	})
 }
 
-// I16: a refusal changes nothing either, unless it is to be charged.
+// I16: a denial changes nothing either, unless it is charged.
 func TestI16RefusalChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t)
 		r := drawRequest(t, k.p)
 		r.Charge = false
 		k.room(now, false)
-		k.take(now, step.Request{Begin: true}) // which the first refusal does too
+		k.take(now, step.Request{Begin: true}) // the first denial creates the bucket, too
 		before := k.clone()
 		if a := k.take(now, r); !a.Allowed && (k.state != before.state || !slices.Equal(k.words, before.words)) {
 			t.Fatalf("%v: %+v %x became %+v %x", k, before.state, before.words, k.state, k.words)
@@ -266,13 +266,13 @@ func TestI16RefusalChangesNothing(t *testing.T) {
 	})
 }
 
-// From ExpiresAt on, a state and none at all are the same: stores forget keys then.
+// From ExpiresAt on, a state is equal to none, so that stores can delete it.
 func TestExpiredMeansForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t)
 		start := max(now, k.state.ExpiresAt+rapid.Int64Range(0, 2).Draw(t, "later"))
 		forgotten := newKey(*k.p)
-		if rapid.Bool().Draw(t, "reset") { // by an operator, who does not clear the words
+		if rapid.Bool().Draw(t, "reset") { // as a store does for an operator, without clearing the words
 			start = now
 			k.state = step.State{}
 		}
@@ -287,17 +287,17 @@ func TestExpiredMeansForgotten(t *testing.T) {
 				a, b = k.take(start, r), forgotten.take(start, r)
 			}
 			if a != b {
-				t.Fatalf("%v: kept %+v\nforgotten %+v", k, a, b)
+				t.Fatalf("%v: stored %+v\ndeleted %+v", k, a, b)
 			}
 			start += drawPause(t, k.p)
 		}
 	})
 }
 
-// I23: no cost, however large or often charged, makes a counter wrap around.
+// I23: no cost, however large or often charged, overflows a counter.
 func TestI23Saturates(t *testing.T) {
 	limits := kinds(step.MaxWindowCount, step.Year, 1<<38)
-	delete(limits, "bucket/initial") // which the limit itself does not fit at first
+	delete(limits, "bucket/initial") // its initial level is less than the limit
 	limits["bucket/fast"] = step.Params{Kind: step.Bucket, Count: 10_000_000, Length: second, Burst: 1 << 50}
 	limits["window/soft"] = step.Params{Kind: step.Window, Count: step.MaxWindowCount, Length: step.Year, SoftExcess: step.MaxWindowCount, SoftPeriod: step.Year}
 	names := slices.Sorted(maps.Keys(limits))
@@ -311,17 +311,17 @@ func TestI23Saturates(t *testing.T) {
 		huge := rapid.OneOf(rapid.Int64Range(1, 1<<50), rapid.Just(int64(1<<50)), rapid.Int64Range(limit, limit+2))
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			cost := huge.Draw(t, "cost")
-			// Reserving ahead and the excess of a soft limit are grants too, but not of more than the limit at once.
+			// Reserving ahead and the excess of a soft limit are granted, too, but never more than the limit at once.
 			a := k.take(now, step.Request{Cost: cost, Charge: true})
 			if a.Allowed && k.p.SoftExcess == 0 || a.Remaining != 0 || a.ResetAfter <= 0 || a.RetryAfter < 0 {
 				t.Fatalf("%v: %d more: %+v", k, cost, a)
 			}
-			now += rapid.Int64Range(0, 1).Draw(t, "pause") // too short for anything to come back
+			now += rapid.Int64Range(0, 1).Draw(t, "pause") // too short for any replenishment
 			if k.p.Count/k.p.Length > 0 {
 				now = epoch
 			}
 		}
-		// Settling goes into debt and does not wrap either.
+		// A settlement may make the balance negative, and does not overflow either.
 		for range rapid.IntRange(1, 40).Draw(t, "settled") {
 			if a := k.adjust(now, epoch, huge.Draw(t, "delta")); a.Remaining != 0 || a.ResetAfter <= 0 || a.ResetAfter > 3*step.Horizon/2 {
 				t.Fatalf("%v: settled to %+v", k, a)

@@ -1,11 +1,11 @@
 package step
 
-// The sliding counter estimates what was spent in the window that ends now: what this aligned window holds, plus what
-// the one before held times the share of it that is still inside. Value holds both counts; ExpiresAt is the end of the
-// window after this one, by when both have left.
+// The sliding counter estimates the usage in the window that ends now: the count of the current aligned window, plus
+// the count of the previous one times the fraction of it that is still inside. Value holds both counts. ExpiresAt is
+// the end of the next window, when both have left.
 //
-// With sub-windows the same is done on a finer grid: whole sub-windows count in full and only the oldest is weighted,
-// so that the error is that of a sub-window.
+// With sub-windows the grid is finer: whole sub-windows count in full and only the oldest is weighted, so that the
+// error is that of one sub-window.
 
 const weightOne = 1 << 16
 
@@ -28,14 +28,14 @@ func (p *Params) counter(s State, now int64) counter {
 	return c
 }
 
-// counterAt is the empty counter of the window that now falls into.
+// counterAt returns the empty counter of the window that contains now.
 func (p *Params) counterAt(now int64) counter {
 	_, r := divide(uint64(now), uint64(p.Length), p.lengthInv)
 	return counter{start: now - int64(r)}
 }
 
 func (p *Params) putCounter(c counter) State {
-	if c.cur == 0 { // as it was in the window before
+	if c.cur == 0 { // unchanged since the previous window
 		if c.prev == 0 {
 			return State{}
 		}
@@ -44,8 +44,8 @@ func (p *Params) putCounter(c counter) State {
 	return State{ExpiresAt: c.start + 2*p.Length, Value: uint64(c.cur) | uint64(c.prev)<<32, Shape: p.shape}
 }
 
-// weight is the share of the window before that is still inside, in 1/65,536, rounded up. A clock that is behind the
-// state finds all of it inside.
+// weight returns the fraction of the previous window that is still inside, in 1/65,536, rounded up. For a clock behind
+// the state it is the whole window.
 func weight(start, length int64, inv uint64, now int64) int64 {
 	left := min(length, start+length-now)
 	q, r := divide(uint64(left)<<16, uint64(length), inv)
@@ -55,13 +55,13 @@ func weight(start, length int64, inv uint64, now int64) int64 {
 	return int64(q)
 }
 
-// inside is the part of a count in the window before that is still inside, rounded up.
+// inside returns the part of the previous window's count that is still inside, rounded up.
 func inside(count, start, length, now int64) int64 {
 	return scale(count, min(length, start+length-now), length, true)
 }
 
-// convertCounter keeps what a counter of another length estimates, or all that it holds if that length is not known, as if
-// spent now.
+// convertCounter keeps the estimate of a counter with another length, or all of its count if that length is unknown, as
+// usage at now.
 func (p *Params) convertCounter(s State, now int64, known *Known) State {
 	used := int64(s.Value&MaxWindowCount) + int64(s.Value>>32)
 	if old := known.find(p, s.Shape); old != nil {
@@ -73,7 +73,7 @@ func (p *Params) convertCounter(s State, now int64, known *Known) State {
 	return p.putCounter(c)
 }
 
-// half is what rounding to the nearest adds before the estimate is cut.
+// half returns the amount that rounding to the nearest adds before the estimate is truncated.
 func (p *Params) half() int64 {
 	if p.Nearest {
 		return weightOne / 2
@@ -108,7 +108,7 @@ func (p *Params) takeCounter(s State, now int64, r Request) (State, Answer) {
 	return s, a
 }
 
-// counterRetry is the first moment at which cost fits if nobody else comes.
+// counterRetry returns the first time at which cost is allowed if no others come.
 func (p *Params) counterRetry(c counter, cost int64) int64 {
 	room := p.Count - cost
 	if c.cur <= room {
@@ -117,9 +117,9 @@ func (p *Params) counterRetry(c counter, cost int64) int64 {
 	return decayed(c.start+p.Length, p.Length, c.cur, room, p.half())
 }
 
-// decayed is the first moment in [start, start+length] at which count, weighted, is at most room.
+// decayed returns the first time in [start, start+length] at which count, weighted, is at most room.
 func decayed(start, length, count, room, half int64) int64 {
-	most := (room<<16 + weightOne - 1 - half) / count // the largest weight that leaves room
+	most := (room<<16 + weightOne - 1 - half) / count // maximum weight that leaves room
 	if most >= weightOne {
 		return start
 	}
@@ -143,13 +143,13 @@ func (p *Params) adjustCounter(s State, now, at, delta int64) (State, int64) {
 	return p.putCounter(c), *n - before
 }
 
-// slices is a ring of Slices+1 counts, the one of sub-window number i at i mod Slices+1.
+// slices is a ring of Slices+1 counts. Sub-window i is at index i mod (Slices+1).
 type slices struct {
 	start int64 // of the current sub-window
-	index int64 // its place in the ring
+	index int64 // its index in the ring
 }
 
-// slices brings the ring up to now: sub-windows that have left are cleared.
+// slices updates the ring to now: it clears sub-windows that have left.
 func (p *Params) slices(s State, words []uint64, now int64) slices {
 	ring := words[:p.Slices+1]
 	at := p.slicesAt(now)
@@ -169,20 +169,20 @@ func (p *Params) slices(s State, words []uint64, now int64) slices {
 
 type ring [MaxSlices + 1]uint64
 
-// slicesCopy brings a copy up to now. Who only asks or is refused, perhaps by a clock that is ahead, must not tidy.
+// slicesCopy updates a copy to now. A peek or a denied take, whose clock may be ahead, must not clear sub-windows.
 func (p *Params) slicesCopy(s State, words []uint64, now int64, room *ring) (slices, []uint64) {
 	n := copy(room[:p.Slices+1], words)
 	return p.slices(s, room[:n], now), room[:n]
 }
 
-// slicesAt is the sub-window that now falls into.
+// slicesAt returns the sub-window that contains now.
 func (p *Params) slicesAt(now int64) slices {
 	number, r := divide(uint64(now), uint64(p.slice), p.sliceInv)
 	return slices{start: now - int64(r), index: int64(number) % (p.Slices + 1)}
 }
 
-// convertSlices keeps what a ring with another grid estimates, or all that it holds if that grid is not known, as if spent
-// now.
+// convertSlices keeps the estimate of a ring with another grid, or all of its counts if that grid is unknown, as usage
+// at now.
 func (p *Params) convertSlices(s State, words []uint64, now int64, known *Known) State {
 	ring := words[:p.Slices+1]
 	var oldest, worn int64
@@ -205,7 +205,7 @@ func (p *Params) putSlices(at slices) State {
 	return State{ExpiresAt: at.start + (p.Slices+1)*p.slice, Shape: p.shape}
 }
 
-// slicesUsed sums the sub-windows that are wholly inside and weights the oldest.
+// slicesUsed returns the sum of the sub-windows that are wholly inside, plus the weighted oldest.
 func (p *Params) slicesUsed(at slices, words []uint64, now int64) int64 {
 	var whole int64
 	ring := words[:p.Slices+1]
@@ -241,7 +241,7 @@ func (p *Params) takeSlices(s State, words []uint64, now int64, r Request) (Stat
 	return s, a
 }
 
-// slicesRetry lets sub-windows pass one by one, the oldest decaying in each, until cost fits.
+// slicesRetry advances sub-window by sub-window, with the oldest decaying in each, until cost is allowed.
 func (p *Params) slicesRetry(at slices, words []uint64, cost int64) int64 {
 	ring := words[:p.Slices+1]
 	var whole int64
@@ -290,7 +290,7 @@ func (p *Params) adjustSlices(s State, words []uint64, now, at, delta int64) (St
 	}
 	*n -= uint64(back)
 	copy(words, ring)
-	for range p.Slices + 1 { // the newest that still holds something says when all has left
+	for range p.Slices + 1 { // the newest non-empty sub-window determines when all have left
 		if ring[cur.index] > 0 {
 			return p.putSlices(cur), -back
 		}

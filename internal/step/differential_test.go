@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// Every decision of every algorithm is compared with that of its reference, over random limits, costs and times.
+// Every decision of every algorithm is compared with its reference, for random limits, costs and times.
 
 func TestAgainstReference(t *testing.T) {
 	for _, c := range []struct {
@@ -16,17 +16,17 @@ func TestAgainstReference(t *testing.T) {
 		runs  int
 		draw  func(*rand.Rand) step.Params
 		model func(*step.Params) model
-		plain bool // the reference knows neither delays nor Adjust
+		plain bool // the reference supports neither delays nor Adjust
 	}{
-		{"token bucket", 240, drawBucket, newTokenBucket, false},
-		{"token bucket with initial", 300, drawInitial, newInitialBucket, false},
-		{"leaky meter", 240, drawBucket, newLeakyMeter, true},
-		{"leaky queue", 150, drawQueue, newLeakyQueue, false},
-		{"interval", 780, drawInterval, newIntervalBucket, false},
-		{"window", 1620, drawWindow, newFixedWindow, false},
-		{"counter", 1620, drawCounter, newSlidingCounter, false},
-		{"slices", 720, drawSlices, newSlidingCounter, false},
-		{"log", 300, drawLog, newSlidingLog, false},
+		{"token bucket", 144, drawBucket, newTokenBucket, false},
+		{"token bucket with initial", 180, drawInitial, newInitialBucket, false},
+		{"leaky meter", 144, drawBucket, newLeakyMeter, true},
+		{"leaky queue", 90, drawQueue, newLeakyQueue, false},
+		{"interval", 468, drawInterval, newIntervalBucket, false},
+		{"window", 972, drawWindow, newFixedWindow, false},
+		{"counter", 972, drawCounter, newSlidingCounter, false},
+		{"slices", 432, drawSlices, newSlidingCounter, false},
+		{"log", 180, drawLog, newSlidingLog, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			first := seed(t)
@@ -43,7 +43,7 @@ func TestAgainstReference(t *testing.T) {
 	}
 }
 
-// differ is one key, once as it is and once as its reference.
+// differ is one key in package step and in its reference.
 type differ struct {
 	*testing.T
 	rnd   *rand.Rand
@@ -51,14 +51,14 @@ type differ struct {
 	key   *key
 	model model
 
-	min, delay, charge, adjust bool // what this run makes use of
+	min, delay, charge, adjust bool // features that this run uses
 
 	now   int64
 	last  step.Answer
-	taken []take // what can be given back
+	taken []take // takes that can be refunded
 }
 
-// choose decides what a run makes use of.
+// choose selects the features that a run uses.
 func (d *differ) choose(plain bool) {
 	d.min = d.rnd.IntN(3) == 0
 	d.charge = d.rnd.IntN(3) == 0
@@ -67,21 +67,21 @@ func (d *differ) choose(plain bool) {
 		d.adjust = d.rnd.IntN(2) == 0
 	}
 	if d.key.p.Kind == step.Log && d.charge {
-		// The log drops what refused requests push past the limit, and what is dropped cannot be settled.
+		// The log deletes entries that denied requests push beyond the limit, and deleted entries cannot be settled.
 		d.adjust = false
 	}
 }
 
 func (d *differ) run() {
 	p := d.key.p
-	// A multiple of the window, or thereabouts, some time between 2001 and 2033.
+	// About a multiple of the window, some time between 2001 and 2033.
 	d.now = 1e15 + d.rnd.Int64N(1e15)
 	if d.rnd.IntN(2) == 0 {
 		d.now = d.now - d.now%p.Length + d.rnd.Int64N(3) - 1
 	}
 	ops := 20 + d.rnd.IntN(60)
 	if p.Kind == step.Log && d.rnd.IntN(8) == 0 {
-		ops = 500 // so that its ring goes round
+		ops = 500 // so that its ring wraps around
 	}
 	for i := 0; i < ops && !d.Failed(); i++ {
 		d.now += d.pause()
@@ -99,7 +99,7 @@ func (d *differ) run() {
 	}
 }
 
-// pause prefers the moments around which decisions change.
+// pause draws a pause, preferably to a time around which decisions change.
 func (d *differ) pause() int64 {
 	p := d.key.p
 	near := d.rnd.Int64N(3) - 1
@@ -131,7 +131,7 @@ func (d *differ) pause() int64 {
 	return d.spread(2 * p.Length)
 }
 
-// spread draws from 1 to most, all magnitudes alike.
+// spread draws from 1 to most, with all magnitudes equally likely.
 func (d *differ) spread(most int64) int64 { return spread(d.rnd, most) }
 
 func spread(rnd *rand.Rand, most int64) int64 {
@@ -142,7 +142,7 @@ func spread(rnd *rand.Rand, most int64) int64 {
 	return min(most, 1+rnd.Int64N(int64(uint64(1)<<size-1)))
 }
 
-// cost prefers those that just fit or just do not.
+// cost draws a cost, preferably one that is just allowed or just denied.
 func (d *differ) cost() int64 {
 	limit := d.key.p.Limit()
 	near := d.rnd.Int64N(3) - 1
@@ -189,7 +189,7 @@ func (d *differ) request() {
 	}
 }
 
-// dry asks first. The answer must be that of the real take, and nothing may have changed.
+// dry peeks first. The decision must be equal to that of the real take, and nothing may change.
 func (d *differ) dry(r step.Request) {
 	d.key.room(d.now, false)
 	before := d.key.clone()
@@ -204,7 +204,7 @@ func (d *differ) dry(r step.Request) {
 	}
 }
 
-// decide answers a request as its definition says.
+// decide decides a request by its definition.
 func (d *differ) decide(r step.Request) step.Answer {
 	m := d.model
 	if b, ok := m.(*initialBucket); ok {
@@ -257,7 +257,7 @@ func (d *differ) compare(r step.Request, got, want step.Answer) {
 	d.checkReset(got)
 }
 
-// checkRetry: the request fits then, and not a microsecond sooner.
+// checkRetry checks that the request is allowed after RetryAfter, and not 1 µs earlier.
 func (d *differ) checkRetry(r step.Request, needed, after int64) {
 	if after <= 0 {
 		d.Errorf("%+v denied with RetryAfter %d", r, after)
@@ -297,7 +297,7 @@ func (d *differ) look() {
 	d.last = a
 }
 
-// asIfBegun has the model of a new key answer as if a request had started its bucket, until the returned function is called.
+// asIfBegun makes the model of a new key decide as if a request had created its bucket, until restore is called.
 func (d *differ) asIfBegun() (restore func()) {
 	was := d.model
 	if b, ok := was.(*initialBucket); ok {
@@ -308,7 +308,7 @@ func (d *differ) asIfBegun() (restore func()) {
 	return func() { d.model = was }
 }
 
-// settle gives back some of an earlier take, or charges more.
+// settle refunds a part of an earlier take, or charges more.
 func (d *differ) settle() {
 	i := d.rnd.IntN(len(d.taken))
 	t := d.taken[i]
@@ -323,7 +323,7 @@ func (d *differ) settle() {
 		case d.key.p.Kind == step.Log:
 			delta = min(delta, 100) // an entry holds 16,383
 		case d.key.p.Burst/d.key.p.Count > step.Year/d.key.p.Length:
-			delta = 0 // nor may a bucket owe more than a century
+			delta = 0 // the negative balance of a bucket is at most 100 years
 		}
 	}
 	want := step.Answer{Allowed: true, Granted: d.model.adjust(d.now, t.at, t.cost, delta)}
@@ -337,7 +337,7 @@ func (d *differ) settle() {
 	d.last = got
 }
 
-// same compares what a caller acts upon.
+// same compares the fields that a caller uses.
 func same(a, b step.Answer) bool {
 	return a.Allowed == b.Allowed && a.Never == b.Never && a.Granted == b.Granted && a.Remaining == b.Remaining &&
 		a.RetryAfter == b.RetryAfter && a.Delay == b.Delay

@@ -7,8 +7,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// A clock that is behind by hours makes the grace of a soft limit begin, and end, before the window does. The time is
-// kept in 31 bits and must not wrap around to one within the window.
+// A clock that is hours behind makes the grace period of a soft limit begin, and end, before the window does. The time
+// has 31 bits and must not overflow into the window.
 func TestSoftGraceOfStaleClock(t *testing.T) {
 	k := newKey(step.Params{Kind: step.Window, Count: 10, Length: minute, SoftExcess: 5, SoftPeriod: second})
 	now := int64(epoch) / minute * minute
@@ -22,7 +22,7 @@ func TestSoftGraceOfStaleClock(t *testing.T) {
 	}
 }
 
-// A clock that is behind the window finds all of the window before, and not more than all.
+// For a clock behind the window, the previous window counts as a whole, and not more than that.
 func TestCounterOfStaleClock(t *testing.T) {
 	for _, p := range []step.Params{
 		{Kind: step.Counter, Count: 100, Length: minute},
@@ -43,11 +43,11 @@ func TestCounterOfStaleClock(t *testing.T) {
 	}
 }
 
-// Whoever takes and gives back all day does not make the log longer than its limit.
+// Repeated takes and refunds do not make the log longer than its limit.
 func TestLogDoesNotOutgrowItsLimit(t *testing.T) {
 	k := newKey(step.Params{Kind: step.Log, Count: 3, Length: day})
 	now := int64(epoch)
-	k.allow(now, 1) // stays, so that the others are neither first nor last for long
+	k.allow(now, 1) // stays, so that the others are rarely the first or the last
 	last := int64(0)
 	for range 1000 {
 		now += second
@@ -63,7 +63,7 @@ func TestLogDoesNotOutgrowItsLimit(t *testing.T) {
 	if need := k.p.Words(k.state, k.words, now, false); need > 5 {
 		t.Errorf("2 entries need %d words", need)
 	}
-	for range 1000 { // nor does who is refused and charged for it
+	for range 1000 { // nor do charged denials
 		now += second
 		k.take(now, step.Request{Cost: 2, Charge: true})
 	}
@@ -72,7 +72,7 @@ func TestLogDoesNotOutgrowItsLimit(t *testing.T) {
 	}
 }
 
-// A log at its largest goes round its ring.
+// A log of maximum length wraps around in its ring.
 func TestLargestLog(t *testing.T) {
 	k := newKey(step.Params{Kind: step.Log, Count: step.MaxLogCount, Length: 20_000})
 	now := int64(epoch)
@@ -87,7 +87,7 @@ func TestLargestLog(t *testing.T) {
 	}
 }
 
-// A settlement is charged though the entry is gone: merged into a younger one for want of room, or forgotten.
+// A settlement is charged even if the entry no longer exists: merged into a younger one for lack of room, or expired.
 func TestLogSettlesWhatWasMerged(t *testing.T) {
 	k := newKey(step.Params{Kind: step.Log, Count: 10, Length: minute})
 	k.words = make([]uint64, 3) // room for two entries
@@ -100,7 +100,7 @@ func TestLogSettlesWhatWasMerged(t *testing.T) {
 	}
 	take()
 	merged := take()
-	take() // moves the second one's time on
+	take() // moves the time of the second entry
 	next, a := k.p.Adjust(k.state, k.words, now, step.Settlement{At: merged.At, Delta: 4})
 	if a.Granted != 4 || a.Remaining != 3 {
 		t.Errorf("settled after a merge: %+v", a)
@@ -117,7 +117,7 @@ func TestLogSettlesWhatWasMerged(t *testing.T) {
 	}
 }
 
-// Nobody took anything at the beginning of time, nor at its end.
+// No take was made at the minimum or maximum time.
 func TestAdjustAtNoTime(t *testing.T) {
 	for name, p := range kinds(10, minute, 10) {
 		p.Initial = p.Burst
@@ -128,7 +128,7 @@ func TestAdjustAtNoTime(t *testing.T) {
 			t.Errorf("%s: gave back at the beginning of time: %+v", name, a)
 		}
 		if end := k.state.ExpiresAt; p.Kind == step.Window && k.adjust(now, end, -5).Granted != 0 {
-			t.Errorf("%s: gave back what belongs to the next window", name)
+			t.Errorf("%s: refunded usage of the next window", name)
 		}
 		if a := newKey(p).adjust(now, math.MaxInt64, 5); a.Granted > 0 && a.Remaining == k.p.Limit() {
 			t.Errorf("%s: settled at the end of time, and is full: %+v", name, a)
@@ -141,26 +141,26 @@ func TestAdjustAtNoTime(t *testing.T) {
 	}
 }
 
-// Who is in debt after settling is not let off by a charge, nor by giving back what somebody else took.
+// A negative balance after a settlement is changed neither by a charged denial nor by a refund without a take.
 func TestDebt(t *testing.T) {
 	limits := kinds(10, minute, 10)
-	delete(limits, "slots") // of which nobody can owe one
+	delete(limits, "slots") // permits have no negative balance
 	for name, p := range limits {
 		k := newKey(p)
 		now := int64(epoch)
 		first := k.take(now, step.Request{Cost: 5})
-		k.adjust(now, first.At, 100) // ten times the limit
+		k.adjust(now, first.At, 100) // 10 × limit
 		if k.peek(now) != 0 {
-			t.Errorf("%s: %d remain in debt", name, k.peek(now))
+			t.Errorf("%s: %d remain with a negative balance", name, k.peek(now))
 		}
 		before := k.clone().take(now, step.Request{Cost: 1})
 		k.take(now, step.Request{Cost: 1, Charge: true})
 		if after := k.take(now, step.Request{Cost: 1}); before.Allowed || after.RetryAfter < before.RetryAfter {
 			t.Errorf("%s: a charge brought the retry from %+v to %+v", name, before, after)
 		}
-		// Nobody took anything an hour ago.
+		// No take was made an hour ago.
 		if a := k.adjust(now, now-100*hour, -5); a.Granted != 0 || a.Remaining != 0 {
-			t.Errorf("%s: gave back what was not taken: %+v", name, a)
+			t.Errorf("%s: refunded usage without a take: %+v", name, a)
 		}
 	}
 }

@@ -1,14 +1,14 @@
 package step
 
-// Results of Fast that are no retry time.
+// Results of Fast other than a retry time.
 const (
 	Fits      = 0  // allowed
-	Undecided = -1 // not a case of the fast path: ask Take
+	Undecided = -1 // not a case of the fast path: call Take
 )
 
-// Fast is Take for the common case, a request of known kind that is to be had now or not at all. It says the same as
-// Take but takes and returns integers that fit in registers, which makes a decision several times faster; other cases
-// it leaves to Take. On a denial, retry is the RetryAfter and the state is unchanged.
+// Fast is Take for the common case, a request that is allowed now or denied. Its decisions are equal to those of Take,
+// but its arguments and results are integers that fit in registers, which makes it several times faster. For other
+// cases it returns Undecided. On a denial, retry is the RetryAfter and the state is unchanged.
 func (p *Params) Fast(fresh int64, value uint64, shape uint8, now, cost int64) (nextFresh int64, nextValue uint64, retry, remaining int64) {
 	switch p.fast {
 	case fastBucket:
@@ -60,20 +60,20 @@ func (p *Params) Fast(fresh int64, value uint64, shape uint8, now, cost int64) (
 	return fresh, value, Undecided, 0
 }
 
-// HasFast reports whether Fast may know the answer.
+// HasFast reports whether Fast can decide for this limit.
 func (p *Params) HasFast() bool { return p.fast != 0 }
 
 // HasFastBucket reports whether FastBucket may be used for costs up to the limit, and states of the limit's shape.
 func (p *Params) HasFastBucket() bool { return p.fast == fastBucket }
 
-// FastBucket is the sum at the heart of a bucket whose times are whole microseconds: when it would be full after the
-// take, and how much time is left to spend then. The take fits if that is not negative.
+// FastBucket returns, for a bucket whose times are whole microseconds, when the bucket would be full after the take,
+// and how much time is left to use then. The take is allowed if room is not negative.
 func (p *Params) FastBucket(fresh, now, cost int64) (after, room int64) {
 	after = max(fresh, now) + cost*p.unitQ
 	return after, now + p.fillQ - after
 }
 
-// FastUnits is how much cost fits in a time.
+// FastUnits returns the cost that drains in a time.
 func (p *Params) FastUnits(room int64) int64 {
 	n, _ := divide(uint64(room), p.perDen, p.perDenInv)
 	return int64(n)
@@ -82,19 +82,19 @@ func (p *Params) FastUnits(room int64) int64 {
 // HasFastCounter reports whether FastCounter may be used for costs up to the limit.
 func (p *Params) HasFastCounter() bool { return p.fast == fastCounter }
 
-// CounterAt is what of a counter hangs on the time alone: when a state written now will be fresh, and the weight of the
-// window before.
+// CounterAt returns the parts of a counter that depend only on the time: ExpiresAt of a state written now, and the
+// weight of the previous window.
 func (p *Params) CounterAt(now int64) (fresh, weight int64) {
 	_, into := divide(uint64(now), uint64(p.Length), p.lengthInv)
 	gone, _ := divide(into<<16, uint64(p.Length), p.lengthInv)
 	return now - int64(into) + 2*p.Length, weightOne - int64(gone)
 }
 
-// FastCounter is the sum at the heart of a counter: the counts of a state after the take, and what is left then. The
-// take fits if that is not negative. The state is of this window, or with passed 1 of the one before; the weight is
-// CounterAt's.
+// FastCounter returns the counts of a counter's state after the take, and the remaining quota then. The take is allowed
+// if left is not negative. The state is of the current window, or with passed 1 of the previous one. weight is that of
+// CounterAt.
 func (p *Params) FastCounter(value, passed uint64, weight, cost int64) (after uint64, left int64) {
-	value <<= passed * 32 & 63 // what was current is now before
+	value <<= passed * 32 & 63 // the current window becomes the previous one
 	used := int64(value&MaxWindowCount) + (int64(value>>32)*weight+p.half())>>16
 	return value + uint64(cost), p.Count - used - cost
 }
@@ -102,13 +102,13 @@ func (p *Params) FastCounter(value, passed uint64, weight, cost int64) (after ui
 const (
 	fastBucket   = iota + 1 // times are whole microseconds
 	fastFraction            // times have a fraction
-	fastWindow              // hard
+	fastWindow              // not soft
 	fastCounter
 )
 
 func (p *Params) compileFast() uint8 {
 	switch {
-	case p.HasInitial: // whose new keys and expiries are others'
+	case p.HasInitial: // new keys and expiry differ
 		return 0
 	case p.Kind == Bucket && !p.Queue && p.den == 1:
 		return fastBucket

@@ -7,7 +7,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// Plain decides as Take does, or not at all.
+// Fast decides as Take does, or not at all.
 func TestFastIsTake(t *testing.T) {
 	first := seed(t)
 	decided := map[step.Kind]int{}
@@ -15,12 +15,12 @@ func TestFastIsTake(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(first+i, 1))
 		draw := []func(*rand.Rand) step.Params{drawBucket, drawQueue, drawWindow, drawCounter}[rnd.IntN(4)]
 		p := draw(rnd)
-		if p.Kind == step.Bucket && rnd.IntN(2) == 0 { // rates whose drops take whole microseconds
+		if p.Kind == step.Bucket && rnd.IntN(2) == 0 { // rates with whole microseconds per unit
 			p.Count, p.Length, p.Burst = 1, 1+rnd.Int64N(1000), 1+rnd.Int64N(1000)
 		}
 		k := newKey(p)
 		d := differ{T: t, rnd: rnd, key: k, now: 1e15 + rnd.Int64N(1e15)}
-		d.model = newFixedWindow(k.p) // only asked for costs
+		d.model = newFixedWindow(k.p) // used only to draw costs
 		if p.Kind == step.Bucket {
 			d.model = newTokenBucket(k.p)
 		}
@@ -56,7 +56,7 @@ func TestFastIsTake(t *testing.T) {
 	}
 }
 
-// CounterAt and FastCounter, put together as a table does, decide as Plain does.
+// CounterAt and FastCounter, combined as in a table, decide as Fast does.
 func TestFastCounterIsFast(t *testing.T) {
 	first := seed(t)
 	var same, before, denied int

@@ -7,7 +7,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// tape is the bytes of a fuzzer as numbers. Past its end there are only zeros.
+// tape is a fuzzer's bytes as numbers. After its end there are only zeros.
 type tape []byte
 
 func (b *tape) byte() int64 {
@@ -19,7 +19,7 @@ func (b *tape) byte() int64 {
 	return int64(n)
 }
 
-// number has up to 50 bits; small ones are as likely as large ones.
+// number returns up to 50 bits; small numbers are as likely as large ones.
 func (b *tape) number() int64 {
 	size := b.byte()
 	var word [8]byte
@@ -31,7 +31,7 @@ func (b *tape) number() int64 {
 
 func (b *tape) within(least, most int64) int64 { return least + b.number()%(most-least+1) }
 
-// limit is any that the sluice package would let pass.
+// limit returns any limit that package sluice accepts.
 func (b *tape) limit() step.Params {
 	p := step.Params{Kind: step.Kind(b.byte()%7 + 1), Length: b.within(1000, step.Year)}
 	flags := b.byte()
@@ -66,13 +66,13 @@ func (b *tape) limit() step.Params {
 	return p
 }
 
-// FuzzTake plays any operations on any limit, by a clock that now and then goes back, and with limits that change.
+// FuzzTake runs any operations on any limit, with a clock that sometimes goes back, and with limits that change.
 func FuzzTake(f *testing.F) {
 	for kind := range byte(6) {
 		f.Add([]byte{kind, 2, 60, 0, 1, 1, 5, 1, 10, 0, 0, 1, 3, 4, 0, 1, 1, 3, 1, 200, 5, 1, 2, 1, 1, 9, 2, 1, 1})
 		f.Add([]byte{kind, 4, 255, 255, 255, 9, 7, 3, 1, 1, 1, 4, 9, 9, 9, 9, 200, 1, 7, 255, 255, 255, 255, 255, 255, 3})
 	}
-	f.Add([]byte("A0010X%00000%0000010\x00207$0000\xf020720010\x9c1010")) // a cost that can never fit, then a clock that goes back
+	f.Add([]byte("A0010X%00000%0000010\x00207$0000\xf020720010\x9c1010")) // a cost that exceeds the limit, then a clock that goes back
 	f.Fuzz(func(t *testing.T, data []byte) {
 		b := tape(data)
 		k := newKey(b.limit())
@@ -94,7 +94,7 @@ func FuzzTake(f *testing.F) {
 				last := taken[len(taken)-1]
 				taken = taken[:len(taken)-1]
 				delta := b.number() - last.cost
-				if op&32 != 0 { // a time that nobody was told
+				if op&32 != 0 { // a time that no take has
 					last.at = int64(uint64(b.number())<<14 ^ uint64(b.number()))
 				}
 				checkAdjusted(t, k, k.adjust(now, last.at, delta), delta)

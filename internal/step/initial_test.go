@@ -9,11 +9,11 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// initialBucket is a tokenBucket that holds initial while its key is new: never seen, or full for a day.
+// initialBucket is a tokenBucket that holds initial while its key is new: without a request, or full for a day.
 type initialBucket struct {
 	tokenBucket
 	initial *big.Rat
-	full    *big.Rat // when it is full, or since when; nil: never seen
+	full    *big.Rat // when it is or became full; nil for a new key
 }
 
 func newInitialBucket(p *step.Params) model {
@@ -22,7 +22,7 @@ func newInitialBucket(p *step.Params) model {
 
 func (b *initialBucket) isNew(now int64) bool { return b.full == nil || now >= ceil(b.full)+day }
 
-// current is the bucket at now, without its memory.
+// current returns the bucket at now, as a tokenBucket.
 func (b *initialBucket) current(now int64) *tokenBucket {
 	c := b.tokenBucket
 	if b.isNew(now) {
@@ -31,7 +31,7 @@ func (b *initialBucket) current(now int64) *tokenBucket {
 	return &c
 }
 
-// change applies f to the bucket at now, and notes when it is full.
+// change applies f to the bucket at now and updates full.
 func (b *initialBucket) change(now int64, f func(c *tokenBucket)) {
 	wasFull := !b.isNew(now) && b.full.Cmp(rat(now)) <= 0
 	c := b.current(now)
@@ -44,7 +44,7 @@ func (b *initialBucket) change(now int64, f func(c *tokenBucket)) {
 	}
 }
 
-// begin is a first request that spends nothing.
+// begin is a first request that charges nothing.
 func (b *initialBucket) begin(now int64) { b.change(now, func(*tokenBucket) {}) }
 
 func (b *initialBucket) remaining(now int64) int64 { return b.current(now).remaining(now) }
@@ -78,8 +78,8 @@ func drawInitialKey(t *rapid.T) *key {
 	return newKey(p)
 }
 
-// From a key's first request on at most initial + rate × T are admitted in T, however the key pauses, and in any interval
-// at most burst + rate × T.
+// From a key's first request on, at most initial + rate × T are admitted in T, for any pauses, and in any interval at
+// most burst + rate × T.
 func TestInitialBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawInitialKey(t)
@@ -114,12 +114,12 @@ func TestInitialBound(t *testing.T) {
 	})
 }
 
-// A client that always asks for one unit, at the moments that RetryAfter names, gets all of initial + rate × T.
+// A client that requests single units at the times of RetryAfter gets all of initial + rate × T.
 func TestInitialIsUsed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawInitialKey(t)
 		p := *k.p
-		p.Length *= 100 // so that the microsecond by which RetryAfter is rounded up is less than 1 %
+		p.Length *= 100 // so that rounding up RetryAfter to a microsecond changes less than 1 %
 		k = newKey(p)
 		now, sum := int64(epoch), int64(0)
 		for range 400 {
@@ -134,12 +134,12 @@ func TestInitialIsUsed(t *testing.T) {
 	})
 }
 
-// Within a day after the bucket became full a longer pause never leaves less.
+// Within a day after the bucket became full, a longer pause never leaves less.
 func TestInitialPauses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawInitialKey(t)
 		now := int64(epoch)
-		var full int64 // when the bucket is, or became, full
+		var full int64 // when the bucket is or became full
 		for range rapid.IntRange(1, 20).Draw(t, "takes") {
 			now += drawPause(t, k.p)
 			if a := k.take(now, step.Request{Cost: drawCost(t, k.p)}); a.ResetAfter > 0 || full == 0 {
@@ -161,8 +161,8 @@ func TestInitialPauses(t *testing.T) {
 	})
 }
 
-// The states of a bucket with an initial level and of an ordinary one are not read as each other's, and the numbers of both
-// mean the same.
+// States of a bucket with an initial level and of an ordinary one are never converted to each other. The numbers of
+// both have the same meaning.
 func TestInitialIdentity(t *testing.T) {
 	limits := kinds(10, minute, 10)
 	plain, initial := step.Compile(limits["bucket"]), step.Compile(limits["bucket/initial"])
@@ -174,7 +174,7 @@ func TestInitialIdentity(t *testing.T) {
 	}
 }
 
-// Parts of a limit start with at most n - 1 more than the whole of it, together.
+// The parts of a limit start with at most n - 1 more than the whole, together.
 func TestInitialParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawInitialKey(t)

@@ -25,7 +25,7 @@ func FuzzDivide(f *testing.F) {
 func FuzzMulDiv(f *testing.F) {
 	f.Add(uint64(1<<50), uint64(Year), uint64(3))
 	f.Add(uint64(math.MaxUint64), uint64(math.MaxUint64), uint64(1))
-	f.Add(uint64(1<<63), uint64(4), uint64(2)) // just does not fit
+	f.Add(uint64(1<<63), uint64(4), uint64(2)) // just too large
 	f.Add(uint64(1<<63), uint64(4), uint64(3)) // just fits
 	f.Fuzz(func(t *testing.T, a, b, c uint64) {
 		if c == 0 {
@@ -33,7 +33,7 @@ func FuzzMulDiv(f *testing.F) {
 		}
 		q, r := mulDiv(a, b, c)
 		hi, lo := bits.Mul64(a, b)
-		if hi >= c { // does not fit
+		if hi >= c { // too large
 			if q != math.MaxUint64 {
 				t.Errorf("%d * %d / %d = %d, want the largest there is", a, b, c, q)
 			}
@@ -72,7 +72,7 @@ func TestSaturating(t *testing.T) {
 	}
 }
 
-// Windows that people use have fingerprints of their own, so that a change from one to another is always noticed.
+// Commonly used windows have different fingerprints, so that a change from one to another is always noticed.
 func TestCommonWindowsDiffer(t *testing.T) {
 	const (
 		ms     = int64(1000)
@@ -107,7 +107,7 @@ func TestCommonWindowsDiffer(t *testing.T) {
 	}
 }
 
-// Buckets whose fractions are of different things are told apart, but for a few.
+// Nearly all buckets with different denominators have different fingerprints.
 func TestFractionsDiffer(t *testing.T) {
 	seen := map[uint8]bool{}
 	const n = 50
@@ -120,7 +120,7 @@ func TestFractionsDiffer(t *testing.T) {
 	}
 }
 
-// Buckets that people use have fingerprints of their own too.
+// Commonly used buckets have different fingerprints, too.
 func TestCommonBucketsDiffer(t *testing.T) {
 	const (
 		second = int64(1_000_000)
@@ -155,7 +155,7 @@ func TestCommonBucketsDiffer(t *testing.T) {
 	check(Params{Kind: Bucket, Count: 60, Length: second, Burst: 120})
 }
 
-// Whatever their count, buckets that fill in the same time share a fingerprint: nothing has to be converted.
+// Buckets with the same fill time have the same fingerprint, whatever their count: no conversion is needed.
 func TestSameFillSameShape(t *testing.T) {
 	a := Compile(Params{Kind: Bucket, Count: 10, Burst: 10, Length: 60e6})
 	for _, count := range []int64{1, 100, 1000, 250_000} {
@@ -165,7 +165,7 @@ func TestSameFillSameShape(t *testing.T) {
 	}
 }
 
-// A shape of the version before is one that no bucket of whole microseconds has.
+// No bucket with whole microseconds has a shape of the previous version.
 func TestShapeBefore(t *testing.T) {
 	for count := range int64(5000) {
 		p := Compile(Params{Kind: Bucket, Count: 1, Length: 1000 + count, Burst: 1 + count%7})
@@ -175,7 +175,8 @@ func TestShapeBefore(t *testing.T) {
 	}
 }
 
-// Limits of one window share a fingerprint whatever their count, or changing the count would move a window.
+// Limits with the same window have the same fingerprint whatever their count. Otherwise a change of the count would
+// move the window.
 func TestCountIsNotInTheFingerprint(t *testing.T) {
 	for _, kind := range []Kind{Window, Counter, Slices, Log, Permits} {
 		a := Compile(Params{Kind: kind, Count: 10, Slices: 6, Length: 60e6})

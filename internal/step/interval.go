@@ -1,10 +1,10 @@
 package step
 
-// The interval bucket is a token bucket that is refilled Count at a time, at the end of each interval. Its state is
-// the boundary at which it will be full again and, in Value, by how much that last refill will overflow. Boundaries
-// lie at ExpiresAt - k*Length, so that a bucket keeps its own grid until it is full.
+// The interval bucket is a token bucket that is refilled by Count at the end of each interval. Its state is the
+// boundary at which it will be full again and, in Value, the overflow of that last refill. Boundaries are at ExpiresAt
+// - k*Length, so that a bucket keeps its own grid until it is full.
 
-// interval returns what is missing from the bucket and the boundary at or before now.
+// interval returns the amount missing from the bucket, and the last boundary up to now.
 func (p *Params) interval(s State, now int64) (deficit, base int64) {
 	if s.ExpiresAt <= now {
 		if p.Align == FirstHit {
@@ -40,7 +40,7 @@ func (p *Params) takeInterval(s State, now int64, r Request) (State, Answer) {
 	if over := deficit - (p.Burst - r.Cost); over > 0 {
 		wait := base + ceilDiv(over, p.Count)*p.Length - now
 		if wait > r.MaxDelay {
-			a.RetryAfter = wait - r.MaxDelay // a place that is near enough will do
+			a.RetryAfter = wait - r.MaxDelay // a place within MaxDelay is sufficient
 			return s, a
 		}
 		a.Delay = wait
@@ -61,7 +61,7 @@ func (p *Params) chargeInterval(s State, now, cost int64) State {
 	return p.putInterval(min(addSat(deficit, cost), p.Burst), base)
 }
 
-// settleInterval settles a take by its mark, i, or without one if that is -1.
+// settleInterval settles a take by its mark i, or without one if i is -1.
 func (p *Params) settleInterval(s State, m *marks, i int, now, at int64, x Settlement) (State, int64) {
 	deficit, base := p.interval(s, now)
 	if x.Delta >= 0 {
@@ -73,7 +73,7 @@ func (p *Params) settleInterval(s State, m *marks, i int, now, at int64, x Settl
 	}
 	var back int64
 	if x.Settles {
-		if i < 0 { // it has worn off, or was lost with the state
+		if i < 0 { // the mark has expired, or was lost with the state
 			return s, 0
 		}
 		low := min(m.all[i].low, deficit)
@@ -89,9 +89,9 @@ func (p *Params) settleInterval(s State, m *marks, i int, now, at int64, x Settl
 	return p.putInterval(deficit-back, base), -back
 }
 
-// unmarkedInterval is how much of a take can be given back that left no mark, see unmarked.
+// unmarkedInterval returns how much of a take without a mark can be refunded; see unmarked.
 func (p *Params) unmarkedInterval(deficit, base, now, at int64, x Settlement) int64 {
-	last := base + ceilDiv(max(0, deficit-p.Burst), p.Count)*p.Length // place that is promised
+	last := base + ceilDiv(max(0, deficit-p.Burst), p.Count)*p.Length // last promised place
 	switch {
 	case last > max(at, now) || at > now && -x.Delta < x.charged():
 		return 0
@@ -101,7 +101,7 @@ func (p *Params) unmarkedInterval(deficit, base, now, at int64, x Settlement) in
 	return max(0, min(-x.Delta, x.charged()-p.refilled(at, base)))
 }
 
-// refilled is what was poured in after at, up to and including the boundary until.
+// refilled returns the amount refilled after at, up to and including the boundary until.
 func (p *Params) refilled(at, until int64) int64 {
 	if at >= until {
 		return 0

@@ -10,10 +10,10 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// The numbers of the tests are those of the invariants that Sluice promises: I1 to I6 bound what each algorithm
-// admits, the others hold for all of them.
+// The numbers in the test names are those of Sluice's invariants: I1 to I6 bound the admitted cost of each algorithm,
+// the others hold for all of them.
 
-// epoch is where the histories begin. It is a multiple of no window.
+// epoch is the start of the histories. It is not a multiple of any window.
 const epoch = 1_700_000_000_000_123
 
 func drawLimits(t *rapid.T) map[string]step.Params {
@@ -45,15 +45,15 @@ func drawCost(t *rapid.T, p *step.Params) int64 {
 	return rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, limit), rapid.Int64Range(max(1, limit-1), limit+1)).Draw(t, "cost")
 }
 
-// spent is a take, of which some may have been given back.
+// spent is a take that may have been refunded in part.
 type spent struct {
 	take
-	parts int64 // what is left of its cost in 1/Length, which for buckets is no whole number
-	given bool  // back, which is done at most once
+	parts int64 // its cost minus refunds in 1/Length, which is not a whole number for buckets
+	given bool  // refunded, which happens at most once
 }
 
-// history plays random takes and gives some of them back; it returns what was had and when. Each take is told to
-// check, if that is not nil, before it is played.
+// history makes random takes and refunds some of them. It returns the takes with their times. If check is not nil it is
+// called before each take.
 func history(t *rapid.T, k *key, check func(now, cost int64)) []spent {
 	var had []spent
 	now := int64(epoch)
@@ -71,7 +71,7 @@ func history(t *rapid.T, k *key, check func(now, cost int64)) []spent {
 				t.Fatalf("gave back %d of %d", -given.Granted, h.cost)
 			}
 			if h.cost += given.Granted; k.state != before {
-				h.parts = min(h.parts, k.p.Count*max(0, now-h.at)) // the rest was still there to be given back
+				h.parts = min(h.parts, k.p.Count*max(0, now-h.at)) // the rest could still be refunded
 			}
 			continue
 		}
@@ -86,7 +86,7 @@ func history(t *rapid.T, k *key, check func(now, cost int64)) []spent {
 	return had
 }
 
-// eachInterval calls f with every interval from one take to another and what was had in it, both included.
+// eachInterval calls f with every interval from one take to another, both included, and the usage in it.
 func eachInterval(had []spent, f func(length, sum int64)) {
 	for i := range had {
 		var sum int64
@@ -127,7 +127,7 @@ func TestI1LogIsExact(t *testing.T) {
 	})
 }
 
-// A store that is short of memory gives the log fewer words than it has entries. It may then deny more, never less.
+// A store that is short of memory gives the log fewer words than entries. The log may then deny more, never less.
 func TestI1LogInLittleRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawKey(t, "log")
@@ -165,7 +165,7 @@ func TestI2Window(t *testing.T) {
 	})
 }
 
-// checkAligned bounds what was had in each aligned window.
+// checkAligned bounds the usage in each aligned window.
 func checkAligned(t *rapid.T, had []spent, length, most int64) {
 	sums := map[int64]int64{}
 	for _, h := range had {
@@ -180,7 +180,7 @@ func TestI3Counter(t *testing.T) {
 		k := drawKey(t, "counter", "counter/nearest", "slices", "slices/nearest")
 		had := history(t, k, nil)
 		checkAligned(t, had, k.p.Length, k.p.Count)
-		// The error is that of a sub-window, and of what one is rounded by.
+		// The error is that of one sub-window, plus rounding.
 		part := k.p.Length / max(1, k.p.Slices)
 		eachInterval(had, func(length, sum int64) {
 			if length > k.p.Length {
@@ -193,8 +193,8 @@ func TestI3Counter(t *testing.T) {
 	})
 }
 
-// checkRate: in every interval at most burst + rate × its length. With s the running sum less rate × time, that is how
-// far s rises above its own minimum. All is multiplied by Length to stay with integers.
+// checkRate: in every interval the usage is at most burst + rate × length. If s is the running sum minus rate × time,
+// this is how far s rises above its own minimum. All is multiplied by Length to use integers.
 func checkRate(t *rapid.T, p *step.Params, had []spent, slack int64) {
 	var sum int64
 	low := int64(1 << 62)
@@ -215,7 +215,7 @@ func TestI4Bucket(t *testing.T) {
 	})
 }
 
-// Callers who wait go ahead when they were told to, and those who lose patience give their place back.
+// Callers that wait proceed after their Delay, and some cancel and refund their place.
 func TestI4BucketWithWaiting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawKey(t, "bucket", "interval", "interval/first")
@@ -225,7 +225,7 @@ func TestI4BucketWithWaiting(t *testing.T) {
 			now += drawPause(t, k.p) / 4
 			if len(had) > 0 && rapid.IntRange(0, 2).Draw(t, "what") == 0 {
 				i := rapid.IntRange(0, len(had)-1).Draw(t, "which")
-				if had[i].at > now { // who has gone ahead cannot lose patience
+				if had[i].at > now { // a caller that has proceeded cannot cancel
 					k.adjust(now, had[i].at, -had[i].cost)
 					had[i].cost, had[i].parts = 0, 0
 				}
@@ -245,7 +245,7 @@ func TestI4BucketWithWaiting(t *testing.T) {
 	})
 }
 
-// checkRefills: in every interval at most burst + Count for each boundary that may lie in it.
+// checkRefills: in every interval the usage is at most burst + Count for each boundary that may be in it.
 func checkRefills(t *rapid.T, p *step.Params, had []spent) {
 	eachInterval(had, func(length, sum int64) {
 		if sum > p.Burst+p.Count*(length/p.Length+1) {
@@ -261,7 +261,7 @@ func TestI4Interval(t *testing.T) {
 	})
 }
 
-// For single units the bucket decides as a token bucket does that counts in units of 1/Length tokens.
+// For single units the bucket decides like a token bucket that counts in units of 1/Length tokens.
 func TestI5SameAsTokenBucket(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawKey(t, "bucket")
@@ -297,10 +297,10 @@ func TestI6Queue(t *testing.T) {
 				t.Fatalf("a wait of %d, longer than the %d that a full queue takes", a.Delay, longest)
 			}
 		})
-		free := int64(0) // when the next may leave at the earliest, times Count
+		free := int64(0) // earliest time at which the next may leave, times Count
 		last := int64(0)
 		for _, h := range had {
-			if h.parts == 0 { // never came to leave
+			if h.parts == 0 { // refunded before it left
 				continue
 			}
 			if h.at < last {
@@ -315,7 +315,7 @@ func TestI6Queue(t *testing.T) {
 	})
 }
 
-// What is in the queue is what has been let in and has not left.
+// The queue contains the allowed takes that have not left.
 func TestI6QueueLength(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawKey(t, "queue")

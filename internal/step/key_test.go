@@ -20,12 +20,12 @@ const (
 	day    = 24 * hour
 )
 
-// key is what a store keeps for a key, and does what a store does.
+// key is the stored state of a key. Its methods do what a store does.
 type key struct {
 	p     *step.Params
 	state step.State
 	words []uint64
-	known *step.Known // of its rule
+	known *step.Known // numbers of its rule
 }
 
 func newKey(p step.Params) *key {
@@ -35,7 +35,7 @@ func newKey(p step.Params) *key {
 	return k
 }
 
-// room makes the words as many as the next take may need.
+// room grows the words to the number that the next take may need.
 func (k *key) room(now int64, settles bool) {
 	need := k.p.Words(k.state, k.words, now, settles)
 	if need <= len(k.words) {
@@ -58,7 +58,7 @@ func (k *key) take(now int64, r step.Request) step.Answer {
 
 func (k *key) allow(now, cost int64) bool { return k.take(now, step.Request{Cost: cost}).Allowed }
 
-// peek tells what remains.
+// peek returns the remaining quota.
 func (k *key) peek(now int64) int64 { return k.take(now, step.Request{}).Remaining }
 
 func (k *key) adjust(now, at, delta int64) step.Answer {
@@ -73,7 +73,7 @@ func (k *key) settle(now int64, x step.Settlement) step.Answer {
 	return a
 }
 
-// under is the same key when its limit has been changed.
+// under returns the same key under a changed limit.
 func (k *key) under(p step.Params) *key {
 	n := newKey(p)
 	n.state, n.words, n.known = k.state, k.words, k.known
@@ -102,7 +102,7 @@ func describe(p *step.Params) string {
 	return s + fmt.Sprintf(" queue=%v nearest=%v align=%d slices=%d", p.Queue, p.Nearest, p.Align, p.Slices)
 }
 
-// kinds are one limit of each kind and variant, small enough for a run to reach its edges.
+// kinds returns one limit of each kind and variant, small enough for a run to reach its bounds.
 func kinds(count, length, burst int64) map[string]step.Params {
 	length = max(length, 3)
 	return map[string]step.Params{
@@ -124,7 +124,7 @@ func kinds(count, length, burst int64) map[string]step.Params {
 	}
 }
 
-// calendarWindow has windows of 23, 24 and 25 hours, as days are when clocks change.
+// calendarWindow returns windows of 23, 24 and 25 hours, like days when clocks change.
 func calendarWindow(count int64) step.Params {
 	start := func(n int64) int64 { return n*day + (n*7%3-1)*hour/2 }
 	return step.Params{
@@ -141,8 +141,8 @@ func calendarWindow(count int64) step.Params {
 	}
 }
 
-// TestMain has the property tests take part in the long runs. What they find is printed with the seed that repeats it,
-// so nothing needs to be left behind in testdata.
+// TestMain includes the property tests in the long runs. Failures are printed with the seed that repeats them, so
+// nothing is written to testdata.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	_ = flag.Set("rapid.nofailfile", "true")
@@ -152,7 +152,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// soak multiplies how often random tests are repeated.
+// soak multiplies the number of repetitions of random tests.
 func soak(n int) int {
 	if os.Getenv("SLUICE_SOAK") != "" {
 		return 100 * n
@@ -163,7 +163,7 @@ func soak(n int) int {
 	return n
 }
 
-// seed is the first seed of a random test. It is new each time; SLUICE_SEED repeats a run.
+// seed returns the first seed of a random test, a new one for each run. SLUICE_SEED repeats a run.
 func seed(t *testing.T) uint64 {
 	s := uint64(time.Now().UnixNano())
 	if v, err := strconv.ParseUint(os.Getenv("SLUICE_SEED"), 10, 64); err == nil {

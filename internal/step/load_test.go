@@ -11,11 +11,10 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// The loads are sessions that reserve in turn as soon as there is room, hold, and settle, for ever: 60,000 a minute. What
-// they use under the rule is compared with what they would use if every settlement were exact.
+// The loads are sessions that reserve in turn as soon as there is room, hold, and settle, repeatedly: 60,000 per
+// minute. Their usage is compared with the usage if every settlement were exact.
 
-// load is how sessions are made up: an estimate, what it really cost, below 0 if it is never settled, and how many ms it
-// lasts.
+// load generates sessions: an estimate, the actual cost (negative if it is never settled), and the duration in ms.
 type load struct {
 	name     string
 	burst    int64
@@ -33,7 +32,7 @@ func randomLoad(estimate, actual int64) func(*rand.Rand) (int64, int64, int64) {
 	return func(r *rand.Rand) (int64, int64, int64) { return estimate, actual, exponential(r) }
 }
 
-// guessedLoad has estimates that are off by a factor, and a third of the sessions aborted.
+// guessedLoad returns sessions whose estimates are wrong by a factor; one in three ends early.
 func guessedLoad(low, high float64, least, most float64) func(*rand.Rand) (int64, int64, int64) {
 	between := func(r *rand.Rand, low, high float64) float64 { return low * math.Pow(high/low, r.Float64()) }
 	return func(r *rand.Rand) (int64, int64, int64) {
@@ -75,14 +74,14 @@ var loads = []load{
 	}},
 }
 
-// loaded is a bucket under load. Times are in ms, in which one unit flows in.
+// loaded is a bucket under load. Times are in ms; one unit is refilled per ms.
 type loaded interface {
 	reserve(now, cost int64) (at int64, ok bool)
 	settle(now, at, charged, actual int64)
 	backlog(now int64) int64
 }
 
-// exactBucket knows what each settlement ought to do: of every reservation that is out it keeps the lowest backlog since.
+// exactBucket settles exactly: it keeps the lowest backlog since each unsettled reservation.
 type exactBucket struct {
 	burst, level, at int64
 	out              []*lowest
@@ -126,7 +125,7 @@ func (b *exactBucket) settle(now, at, charged, actual int64) {
 	low := o.low
 	back := min(charged-actual, low)
 	b.level -= back
-	for _, other := range b.out { // the path since is lower by that; before, it was as it was
+	for _, other := range b.out { // the backlog since then is lower by that; before, it is unchanged
 		if other.at < at {
 			other.low = min(other.low, low-back)
 		} else {
@@ -135,7 +134,7 @@ func (b *exactBucket) settle(now, at, charged, actual int64) {
 	}
 }
 
-// stepBucket is the rule.
+// stepBucket is the implementation in package step.
 type stepBucket struct{ *key }
 
 func (b stepBucket) backlog(now int64) int64 { return max(0, b.state.ExpiresAt-now*milli) / milli }
@@ -149,7 +148,7 @@ func (b stepBucket) settle(now, at, charged, actual int64) {
 	b.key.settle(now*milli, step.Settlement{At: at * milli, Delta: actual - charged, Charged: charged, Of: b.p.Limit(), Settles: true})
 }
 
-// ending is a session that will end.
+// ending is a session that ends at a time.
 type ending struct{ at, n, reserved, estimate, actual int64 }
 
 type endings []ending
@@ -166,8 +165,8 @@ func (e *endings) Pop() any {
 	return last
 }
 
-// run returns use as a share of the rate after a warm-up, and by how much use went above the burst and what flowed in, less
-// what those out at one moment needed above their estimates.
+// run returns the usage as a fraction of the rate after a warm-up, and the maximum of usage − burst − refill − excess,
+// where excess is the actual cost above the estimates of the unsettled sessions at one time.
 func (l *load) run(b loaded, seconds, warm int64) (share float64, over int64) {
 	type waiter struct{ estimate, actual, hold int64 }
 	rnd := rand.New(rand.NewPCG(1, 27))
@@ -180,7 +179,7 @@ func (l *load) run(b loaded, seconds, warm int64) (share float64, over int64) {
 		waiting = append(waiting, draw())
 	}
 	var out endings
-	var log []ending // settled; at is when
+	var log []ending // settled sessions; at is the time of the settlement
 	start := int64(epoch / milli)
 	now, n, used := start, int64(0), int64(0)
 	for now < start+seconds*1000 {
@@ -236,8 +235,8 @@ func (l *load) over(log []ending) int64 {
 	return worst - mostLate
 }
 
-// What sessions use under the rule is at least 0.95 of what they would use if every settlement were exact, and never more
-// than the burst, what flows in, and what those out at one moment needed above their estimates.
+// Sessions use at least 95 % of what they would use if every settlement were exact. They never use more than the burst,
+// the refill, and the actual cost above the estimates of the sessions unsettled at one time.
 func TestSettlingUnderLoad(t *testing.T) {
 	seconds, warm := int64(240), int64(60)
 	if os.Getenv("SLUICE_SOAK") != "" {

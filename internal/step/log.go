@@ -1,8 +1,8 @@
 package step
 
-// The sliding log keeps the time and cost of every request of the last window, in a ring of words: a header and one
-// word per entry. An entry holds its time modulo 2^50 microseconds (35 years, enough to know which it is) and its
-// cost. Entries are in order of time; requests of one microsecond may share one.
+// The sliding log stores the time and cost of every request of the last window, in a ring of words: a header and one
+// word per entry. An entry holds its time modulo 2^50 microseconds (35 years, enough to be unambiguous) and its cost.
+// Entries are ordered by time; requests of one microsecond may share one.
 
 const (
 	costBits  = 14
@@ -37,13 +37,13 @@ func (l *log) entry(i int) *uint64 {
 
 func entryCost(e uint64) int64 { return int64(e & costMost) }
 
-// entryTime recovers the whole time of an entry, which lies within half of 2^50 microseconds of now.
+// entryTime returns the full time of an entry, which is within 2^49 microseconds of now.
 func entryTime(e uint64, now int64) int64 {
 	diff := int64(uint64(now)-e>>costBits) << costBits >> costBits // sign-extended difference modulo 2^50
 	return now - diff
 }
 
-// prune drops entries that have left the window.
+// prune deletes entries that have left the window.
 func (l *log) prune(p *Params, now int64) {
 	for l.len > 0 && entryTime(*l.entry(0), now) <= now-p.Length {
 		l.drop()
@@ -59,7 +59,7 @@ func (l *log) drop() {
 	}
 }
 
-// remove closes the gap that an entry without cost leaves.
+// remove closes the gap of an entry with cost 0.
 func (l *log) remove(i int) {
 	for ; i < l.len-1; i++ {
 		*l.entry(i) = *l.entry(i + 1)
@@ -67,7 +67,7 @@ func (l *log) remove(i int) {
 	l.len--
 }
 
-// push appends an entry; a full ring, or one whose last entry is of the same time, merges it into the last.
+// push appends an entry. A full ring, or one whose last entry has the same time, merges it into the last entry.
 func (l *log) push(now, cost int64) (at int64) {
 	at = now
 	if l.len > 0 {
@@ -80,7 +80,7 @@ func (l *log) push(now, cost int64) (at int64) {
 			l.save()
 			return at
 		}
-		if l.len == l.cap() { // no room, and the last entry can hold no more: it is all but the whole limit
+		if l.len == l.cap() { // no room, and the last entry cannot hold more: it is nearly the whole limit
 			*last = uint64(at)&timeMask<<costBits | costMost
 			l.sum += costMost - old
 			l.save()
@@ -113,7 +113,7 @@ func (p *Params) takeLog(s State, words []uint64, now int64, r Request) (State, 
 	return s, a
 }
 
-// admit decides whether a cost fits beside the entries, and says so in the answer.
+// admit reports whether cost fits next to the entries, and sets the decision a.
 func (l *log) admit(p *Params, now, cost int64, a *Answer) bool {
 	a.Remaining = max(0, p.Count-l.sum)
 	if cost > p.Count {
@@ -126,7 +126,7 @@ func (l *log) admit(p *Params, now, cost int64, a *Answer) bool {
 		a.Remaining -= cost
 		return true
 	}
-	for i := 0; over > 0; i++ { // the entry whose end makes room
+	for i := 0; over > 0; i++ { // find the entry whose expiry makes room
 		e := *l.entry(i)
 		over -= entryCost(e)
 		a.RetryAfter = entryTime(e, now) + p.Length - now
@@ -134,9 +134,9 @@ func (l *log) admit(p *Params, now, cost int64, a *Answer) bool {
 	return false
 }
 
-// log opens the ring as it is at now. It is saved only with a new entry: a clock that is behind the one that pruned it
-// would miss what was dropped, but no clock is behind the last entry. A fresh state means an empty ring, whatever the
-// words hold.
+// log opens the ring as of now. It is saved only with a new entry: a clock behind the one that pruned it would miss the
+// deleted entries, but no clock is behind the last entry. A fully reset state has an empty ring, whatever the words
+// contain.
 func (p *Params) log(s State, words []uint64, now int64) log {
 	if s.ExpiresAt <= now {
 		return log{words: words}
@@ -146,13 +146,13 @@ func (p *Params) log(s State, words []uint64, now int64) log {
 	return l
 }
 
-// chargeLog records a refused request as the classic description does. Entries that no decision could need, because
-// younger ones fill the limit by themselves, are dropped: the log never outgrows the limit.
+// chargeLog records a denied request, as in the classic description. Entries that no decision can need, because younger
+// ones fill the limit, are deleted: the log never outgrows the limit.
 func (p *Params) chargeLog(s State, words []uint64, now, cost int64) State {
 	l := p.log(s, words, now)
 	cost = min(cost, p.Count)
 	at := now
-	if l.len > 0 { // a stale clock must not put the refused one in place of a younger that was granted
+	if l.len > 0 { // with a stale clock, the denied request must not replace a younger granted one
 		at = max(at, entryTime(*l.entry(l.len - 1), now))
 	}
 	for l.len > 0 && l.sum+cost-entryCost(*l.entry(0)) >= p.Count {
@@ -182,7 +182,7 @@ func (p *Params) adjustLog(s State, words []uint64, now, at, delta int64) (State
 	cost := max(0, old+delta)
 	*e = *e&^costMost | uint64(cost)
 	l.sum += cost - old
-	if cost == 0 { // or taking and giving back would make the log outgrow the limit
+	if cost == 0 { // otherwise takes and refunds would make the log outgrow the limit
 		l.remove(i)
 	}
 	l.save()

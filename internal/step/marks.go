@@ -1,33 +1,35 @@
 package step
 
-// A take that will be settled leaves a mark, so that what it did not need can be given back exactly.
+// A take that will be settled leaves a mark, so that its unused part can be refunded exactly.
 //
-// A bucket's backlog is what is missing from it. To have charged an earlier take less would leave a backlog that is smaller
-// by that, or by the lowest the backlog has been since if that is less: from there on the bucket would have been full, and
-// what flowed in would have been lost. So a mark keeps the lowest backlog since its time, and how much is reserved since
-// then that is not settled. A take is given back what it did not need, at most the low of the last mark that is not after it.
+// A bucket's backlog is the amount missing from it. If an earlier take had been charged less, the backlog would be
+// smaller by that amount, or by the lowest backlog since then if that is less: at that point the bucket would have been
+// full, and further refill would have been lost. So a mark keeps the lowest backlog since its time, and the amount that
+// was reserved since then and is not settled. A take is refunded its unused part, at most the low of the last mark that
+// is not after it.
 //
-// A key with marks is a wide state. Its words are its value, the number of marks, and time, low and out of each, oldest
-// first. Low and out are whole microseconds for a bucket, low rounded down and out up, and units for an interval bucket.
-// Without a mark left the state is a narrow one again, as that of a key on which nothing is ever settled.
+// A key with marks has a wide state. Its words are its value, the number of marks, and time, low and out of each,
+// oldest first. For a bucket low and out are whole microseconds, low rounded down and out rounded up; for an interval
+// bucket they are units. When the last mark is deleted the state is narrow again, as for a key without settlements.
 
 const (
-	// MaxMarks is how many marks a key keeps. One more is folded into the one before it, which lets it be given back less.
+	// MaxMarks is the maximum number of marks of a key. A further mark is merged into the previous one, which allows
+	// less to be refunded.
 	MaxMarks = 32
 
 	markHeader = 2
 	markWords  = 3
 
-	// markTTL is for how long a take can be given back by its mark.
+	// markTTL is how long a take can be refunded by its mark.
 	markTTL = 2 * 3600 * 1_000_000
-	// maxMarkAmount bounds the amounts of a mark, so that Lua's numbers are exact for them.
+	// maxMarkAmount is the maximum amount in a mark, up to which Lua's numbers are exact.
 	maxMarkAmount = 1 << 52
 )
 
 type mark struct {
 	time int64
-	low  int64 // the lowest backlog since
-	out  int64 // what was reserved from this mark's time up to the next one's, and is not settled
+	low  int64 // lowest backlog since time
+	out  int64 // reserved from time to the next mark's time, and not settled
 }
 
 type marks struct {
@@ -35,11 +37,11 @@ type marks struct {
 	all [MaxMarks + 1]mark
 }
 
-// keepsMarks reports whether takes under this limit can leave marks. A place in a queue cannot: it is a promise to those
-// behind it.
+// keepsMarks reports whether takes under this limit can leave marks. A place in a queue cannot, because the places
+// behind it are promised.
 func (p *Params) keepsMarks() bool { return p.Kind == Bucket && !p.Queue || p.Kind == Interval }
 
-// markRoom is how many marks the words have room for.
+// markRoom returns the number of marks for which the words have room.
 func markRoom(words []uint64) int { return max(0, min(MaxMarks, (len(words)-markHeader)/markWords)) }
 
 // PlausibleMarks reports whether words can be those of a bucket with marks.
@@ -58,7 +60,7 @@ func PlausibleMarks(words []uint64) bool {
 	return true
 }
 
-// openMarks reads a state's marks, and returns it as a narrow one of these numbers.
+// openMarks reads a state's marks and returns the state as a narrow one under these numbers.
 func (p *Params) openMarks(m *marks, s State, words []uint64, now int64, known *Known) State {
 	n := markCount(words)
 	if n > 0 {
@@ -78,7 +80,7 @@ func (p *Params) openMarks(m *marks, s State, words []uint64, now int64, known *
 	return s
 }
 
-// save writes the marks, as many as there is room for, and the value of the state they belong to.
+// save writes the marks, as many as there is room for, and the value of their state.
 func (m *marks) save(s State, words []uint64) {
 	if len(words) < markHeader {
 		return
@@ -91,7 +93,7 @@ func (m *marks) save(s State, words []uint64) {
 	}
 }
 
-// see notes what the backlog is, before anything changes it. A queue that was a bucket before has no use for its marks.
+// see lowers the marks to the backlog before it changes. A queue that was a bucket before does not use marks.
 func (p *Params) see(m *marks, s State, now int64) {
 	if p.Queue {
 		m.n = 0
@@ -110,7 +112,7 @@ func (p *Params) see(m *marks, s State, now int64) {
 	m.tidy()
 }
 
-// tidy drops the marks by which nothing can be given back.
+// tidy deletes the marks that allow no refund.
 func (m *marks) tidy() {
 	n := 0
 	for _, k := range m.all[:m.n] {
@@ -126,7 +128,7 @@ func (m *marks) tidy() {
 	m.n = n
 }
 
-// atMost lowers every mark to a backlog that will be.
+// atMost lowers every mark to a future backlog.
 func (m *marks) atMost(low int64) {
 	for i := range m.n {
 		m.all[i].low = min(m.all[i].low, low)
@@ -134,13 +136,13 @@ func (m *marks) atMost(low int64) {
 	m.tidy()
 }
 
-// add leaves a mark for what was reserved at a time, after which the backlog was low.
+// add adds a mark for a reservation at a time, after which the backlog was low.
 func (m *marks) add(at, low, out int64) {
 	switch i := m.find(at); {
 	case m.n > 0 && m.all[m.n-1].time == at:
 		last := &m.all[m.n-1]
 		last.low, last.out = low, addOut(last.out, out)
-	case i == m.n-1: // after the last, or the first there is
+	case i == m.n-1: // after the last mark, or the first mark
 		m.all[m.n] = mark{at, low, out}
 		m.n++
 	case i >= 0:
@@ -158,8 +160,8 @@ func (m *marks) find(at int64) int {
 	return i
 }
 
-// fold leaves no more than most marks. Each too many becomes part of the one before it, where that costs least: those
-// that it stood for can then be given back less.
+// fold merges marks until at most most remain. Each is merged into the previous one where that costs least: takes of
+// the merged mark can then be refunded less.
 func (m *marks) fold(most int) {
 	for m.n > most {
 		if m.n == 1 {
@@ -168,7 +170,7 @@ func (m *marks) fold(most int) {
 		}
 		least, best := 0.0, 0
 		for i := 1; i < m.n; i++ {
-			// In floating point, so that Lua chooses alike.
+			// In floating point, so that Lua chooses the same mark.
 			cost := float64(m.all[i].low-m.all[i-1].low) * float64(m.all[i].out)
 			if best == 0 || cost < least {
 				least, best = cost, i
@@ -182,7 +184,7 @@ func (m *marks) fold(most int) {
 
 func addOut(a, b int64) int64 { return min(a+min(b, maxMarkAmount), maxMarkAmount) }
 
-// takeMarked is Take for a bucket whose words have room for marks. Marks have no part in the decision.
+// takeMarked is Take for a bucket whose words have room for marks. Marks do not affect the decision.
 func (p *Params) takeMarked(s State, words []uint64, now int64, r Request) (State, Answer) {
 	was := s
 	var m marks
@@ -204,7 +206,7 @@ func (p *Params) takeMarked(s State, words []uint64, now int64, r Request) (Stat
 	return next, a
 }
 
-// marked brings the marks up to date with a take that was admitted.
+// marked updates the marks after an allowed take.
 func (p *Params) marked(m *marks, next State, now int64, r Request, a *Answer) {
 	fill, cost := p.Burst, a.Granted
 	if p.Kind == Bucket {
@@ -214,7 +216,7 @@ func (p *Params) marked(m *marks, next State, now int64, r Request, a *Answer) {
 			cost++
 		}
 	}
-	if a.Delay > 0 { // so low the backlog will be just before its place
+	if a.Delay > 0 { // the backlog will be this low just before its place
 		low := fill - cost
 		if p.Kind == Bucket {
 			low = p.beforePlace(a.Granted)
@@ -226,13 +228,13 @@ func (p *Params) marked(m *marks, next State, now int64, r Request, a *Answer) {
 	}
 }
 
-// beforePlace is the backlog just before a place that was taken ahead of time, rounded down.
+// beforePlace returns the backlog just before a place that was taken ahead of time, rounded down.
 func (p *Params) beforePlace(cost int64) int64 {
 	q, f := p.dripTime(cost)
 	return span{p.fillQ, p.fillR}.minus(p, span{q, f}).q
 }
 
-// backlog is what is missing from the bucket, as marks have it.
+// backlog returns the amount missing from the bucket in the unit of marks.
 func (p *Params) backlog(s State, now int64) int64 {
 	if p.Kind == Interval {
 		deficit, _ := p.interval(s, now)
@@ -241,7 +243,7 @@ func (p *Params) backlog(s State, now int64) int64 {
 	return p.ahead(s, now).q
 }
 
-// settleMarked gives back or charges what a bucket's take did not need or needed on top, and says how much of it.
+// settleMarked refunds the unused part of a bucket's take, or charges the excess, and returns the amount.
 func (p *Params) settleMarked(s State, words []uint64, now, at int64, x Settlement) (State, int64) {
 	var m marks
 	s = p.openMarks(&m, s, words, now, x.Known)
@@ -269,8 +271,8 @@ func (p *Params) settleMarked(s State, words []uint64, now, at int64, x Settleme
 	return s, given
 }
 
-// lower notes that back was given back by mark i, whose low was low; rest is low less back. Of those before it none can
-// give back more than rest. Those after it never lie lower.
+// lower records a refund by mark i, after which rest is left of its low. Earlier marks cannot refund more than rest.
+// Later ones are never lower than it.
 func (m *marks) lower(i int, rest int64, later func(low int64) int64) {
 	for j := range m.n {
 		if k := &m.all[j]; j <= i {
@@ -281,14 +283,15 @@ func (m *marks) lower(i int, rest int64, later func(low int64) int64) {
 	}
 }
 
-// Share is a settlement in a bucket's own terms.
+// Share is a settlement in the unit of a bucket.
 type Share struct {
-	Want  int64  // what is to be given back, Bucket: in whole microseconds
-	WantR uint64 // Bucket: and in 1/den microseconds
-	Out   int64  // what of the mark's out is settled
+	Want  int64  // amount to refund, for a Bucket in whole microseconds
+	WantR uint64 // Bucket: plus 1/den microseconds
+	Out   int64  // settled part of the mark's out
 }
 
-// Share says a settlement in the terms of a bucket, of which so much was charged as a share of what it held then.
+// Share converts a settlement to the unit of a bucket. If the limit has changed since the charge, it converts the
+// fraction of the limit.
 func (p *Params) Share(x Settlement) Share {
 	charged, back := x.charged(), max(0, -x.Delta)
 	if x.Of != 0 && x.Of != p.limit {

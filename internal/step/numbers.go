@@ -7,15 +7,16 @@ import (
 	"sort"
 )
 
-// Numbers are what gives a stored state its meaning, and what its shape is a fingerprint of: a bucket's backlog is a part
-// of what fills it, and a counter's windows have a length. They are zero for kinds that keep a count whatever changes.
+// Numbers are the values that give a stored state its meaning; its shape is a fingerprint of them. A bucket's backlog
+// is relative to its fill time, and a counter's windows have a length. They are zero for kinds whose count means the
+// same under all numbers.
 type Numbers struct {
 	Kind                 Kind
 	Slices               int64 // Slices
 	Count, Length, Burst int64 // Bucket, Interval; Length alone: Counter, Slices
 }
 
-// Numbers are those of the limit, or of the one that it is a part of.
+// Numbers returns the numbers of the limit, or of the limit that it is a part of.
 func (p *Params) Numbers() Numbers {
 	switch p.Kind {
 	case Bucket, Interval:
@@ -27,7 +28,7 @@ func (p *Params) Numbers() Numbers {
 	return Numbers{}
 }
 
-// IsValid reports whether the numbers can be those of a limit. Numbers that come from elsewhere may be damaged.
+// IsValid reports whether the numbers can be those of a limit. Stored numbers may be damaged.
 func (n Numbers) IsValid() bool {
 	const most = 1 << 62
 	switch {
@@ -49,7 +50,7 @@ func (n Numbers) compile() *Params {
 	return &p
 }
 
-// whole is the limit that this one is a part of, or this one.
+// whole returns the limit that this one is a part of, or p itself.
 func (p *Params) whole() *Params {
 	if p.partOf != nil {
 		return p.partOf
@@ -57,13 +58,13 @@ func (p *Params) whole() *Params {
 	return p
 }
 
-// means reports whether states of both can be read as each other's.
+// means reports whether states of both limits have the same meaning.
 func (p *Params) means(o *Params) bool {
 	p, o = p.whole(), o.whole()
 	switch {
 	case p.family != o.family || p.shape != o.shape:
 		return false
-	case p.Kind == Bucket: // what fills it is all that matters: a fraction of a microsecond, of which the parts may differ, is rounded
+	case p.Kind == Bucket: // only the fill time counts: differing fractions of a microsecond in the parts are rounded
 		hi, lo := bits.Mul64(p.fillR, o.den)
 		otherHi, otherLo := bits.Mul64(o.fillR, p.den)
 		return p.fillQ == o.fillQ && hi == otherHi && lo == otherLo
@@ -71,17 +72,18 @@ func (p *Params) means(o *Params) bool {
 	return p.Numbers() == o.Numbers()
 }
 
-// Known is what the shapes of one rule's states mean in one store: the numbers that the rule has and has had there. Of
-// each shape it has two numbers at the most: two that differ cannot be told apart, so that a third would be of no use.
+// Known is the set of numbers that one rule has and has had in one store, which gives the shapes of its states their
+// meaning. It contains at most two numbers per shape: with two the meaning is ambiguous, so that a third would not
+// help.
 //
-// A Known never changes, but for one of [Latest]. A nil Known knows nothing.
+// A Known is immutable, except for one returned by [Latest]. A nil Known is empty.
 type Known struct {
 	all    []*Params     // sorted by kind and shape
-	latest func() *Known // of Latest: where to look instead
+	latest func() *Known // of Latest: the current set
 }
 
-// Latest is a Known that is at each moment the one that the function returns. A store in this process needs it: between the
-// beginning of a take and the moment at which it finds the state, another may have written that under numbers that are new.
+// Latest returns a Known that always reads the set that the function returns. A store in this process needs it: between
+// the start of a take and the lookup of the state, another take may have written the state under new numbers.
 func Latest(of func() *Known) *Known { return &Known{latest: of} }
 
 func (k *Known) list() []*Params {
@@ -94,7 +96,7 @@ func (k *Known) list() []*Params {
 	return k.all
 }
 
-// place returns where the shape's numbers stand, and how many they are.
+// place returns the index and the number of the shape's numbers.
 func place(all []*Params, family uint64, shape uint8) (at, n int) {
 	at = sort.Search(len(all), func(i int) bool {
 		p := all[i]
@@ -106,7 +108,7 @@ func place(all []*Params, family uint64, shape uint8) (at, n int) {
 	return at, n
 }
 
-// Has reports whether there is nothing to learn from the limit's numbers.
+// Has reports whether the limit's numbers add nothing to the set.
 func (k *Known) Has(p *Params) bool {
 	if p.Kind > Slices || p.Kind == Window {
 		return true
@@ -116,7 +118,7 @@ func (k *Known) Has(p *Params) bool {
 	return n > 1 || n == 1 && all[at].means(p)
 }
 
-// With is a Known that has these numbers too, those that are sound: k itself if none is new.
+// With returns a Known that also contains the valid ones of these numbers. It returns k itself if none is new.
 func (k *Known) With(numbers ...Numbers) *Known {
 	was := k.list()
 	all := append([]*Params(nil), was...)
@@ -137,7 +139,7 @@ func (k *Known) With(numbers ...Numbers) *Known {
 	return &Known{all: all}
 }
 
-// All returns all numbers, for a store to keep.
+// All returns all numbers, for a store to save.
 func (k *Known) All() []Numbers {
 	all := k.list()
 	numbers := make([]Numbers, len(all))
@@ -147,7 +149,7 @@ func (k *Known) All() []Numbers {
 	return numbers
 }
 
-// Finds reports whether it is known what a shape of these Params' kind means, or nothing is to be known about it.
+// Finds reports whether the meaning of a shape of these Params' kind is known, or the kind needs none.
 func (k *Known) Finds(p *Params, shape uint8) bool {
 	switch p.Kind {
 	case Bucket, Interval, Counter, Slices:
@@ -156,9 +158,9 @@ func (k *Known) Finds(p *Params, shape uint8) bool {
 	return true
 }
 
-// Before returns a state that the version before may have written with shape 0, by which Adopt knows it. That version's
-// shapes were fingerprints of other things, and are those of new states too: a shape that is known is taken for what it is
-// known for.
+// Before returns a state that the previous version may have written with shape 0, which Adopt recognizes. That
+// version's shapes were fingerprints of other values and overlap with new ones: a shape in the set has the meaning of
+// the set.
 func (k *Known) Before(p *Params, s State) State {
 	if p.Kind > Interval || p.HasInitial || s.Shape != p.shapeBefore() || s.Shape == p.shape {
 		return s
@@ -178,14 +180,14 @@ func (k *Known) find(p *Params, shape uint8) *Params {
 	return nil
 }
 
-// Adopt turns a state that was written under other numbers into one of this limit's, in place as far as its words go. A
-// state of this limit's, or one that has worn off, stays as it is. Stores need it where they convert before they ask.
+// Adopt converts a state that was written under other numbers to one of this limit, words in place. A state of this
+// limit, or an expired one, is returned unchanged. Stores that convert before a lookup need it.
 //
-// A bucket of shape 0 is one that the version before wrote: it is full when it would have been.
+// A bucket of shape 0 was written by the previous version. It is full when it would have been.
 //
-// Buckets keep the fraction that is used, debt included, up to [Params.Cap]. What a state of unknown numbers has left is
-// not known: nothing is left of it then. Windows and logs keep the count, and counters what they estimate, rounded up; all
-// of it counts as spent now if the length is another.
+// Buckets keep the used fraction, with a negative balance down to [Params.Cap]. A state of unknown numbers has no
+// remaining quota. Windows and logs keep their count, and counters their estimate, rounded up. If the length differs,
+// all of it counts as used now.
 func (p *Params) Adopt(s State, words []uint64, now int64, known *Known) State {
 	if s.Shape == p.shape || s.ExpiresAt <= now {
 		return s
@@ -199,9 +201,9 @@ func (p *Params) Adopt(s State, words []uint64, now int64, known *Known) State {
 	return p.convertState(s, words, now, known)
 }
 
-// convertState is Adopt for a state that was written under other numbers. A refused take returns it too, and so does a peek. If
-// they did not, a count kept from a long window would be moved on into every new short one, and RetryAfter would not be
-// true until the long one had ended.
+// convertState is Adopt for a state that was written under other numbers. A denied take and a peek return the converted
+// state, too. Otherwise a count from a long window would be moved into every new short window, and RetryAfter would be
+// wrong until the long window had ended.
 func (p *Params) convertState(s State, words []uint64, now int64, known *Known) State {
 	switch p.Kind {
 	case Bucket, Interval:
@@ -224,7 +226,7 @@ func (p *Params) convertState(s State, words []uint64, now int64, known *Known) 
 func (p *Params) convertBucket(s State, m *marks, now int64, known *Known) State {
 	to, from := p.whole(), known.find(p, s.Shape)
 	if p.HasInitial {
-		if s.ExpiresAt-p.keep <= now { // full under any numbers, and since when does not change
+		if s.ExpiresAt-p.keep <= now { // full under any numbers, and since the same time
 			if m != nil {
 				m.n = 0
 			}
@@ -233,8 +235,8 @@ func (p *Params) convertBucket(s State, m *marks, now int64, known *Known) State
 		s.ExpiresAt -= p.keep
 	}
 	if s.Shape == 0 {
-		// It was written by the version before, most likely under these numbers, and is read as that one read it: it is full
-		// when it would have been.
+		// Written by the previous version, most likely under these numbers, and read as that version did: full when it
+		// would have been.
 		s.Shape = p.shape
 		return s
 	}
@@ -253,7 +255,7 @@ func (p *Params) convertBucket(s State, m *marks, now int64, known *Known) State
 		used := roundUp(to.fillQ, to.fillR)
 		if from != nil {
 			frac := s.Value
-			if frac >= from.den { // of another limit whose fingerprint is the same by accident
+			if frac >= from.den { // of another limit with an equal fingerprint
 				frac = 0
 			}
 			used = scaled(s.ExpiresAt-now, frac, from, to, true)
@@ -272,8 +274,8 @@ func (p *Params) convertBucket(s State, m *marks, now int64, known *Known) State
 	return s
 }
 
-// scaled is an amount of one bucket as the same part of another, rounded up or down: n units for interval buckets, n less
-// frac/den microseconds for others.
+// scaled converts an amount of one bucket to the same fraction of another, rounded up or down: n units for interval
+// buckets, n − frac/den microseconds for others.
 func scaled(n int64, frac uint64, from, to *Params, up bool) int64 {
 	if from.Kind == Interval {
 		return scale(n, to.Burst, from.Burst, up)
@@ -281,7 +283,7 @@ func scaled(n int64, frac uint64, from, to *Params, up bool) int64 {
 	if frac == 0 && from.fillR == 0 && to.fillR == 0 {
 		return scale(n, to.fillQ, from.fillQ, up)
 	}
-	// (n - frac/den) * fill' / fill, of which 128 bits may not hold the products.
+	// (n - frac/den) * fill' / fill, whose products may exceed 128 bits.
 	num := new(big.Int).Mul(big.NewInt(n), unsigned(from.den))
 	num.Sub(num, unsigned(frac)).Mul(num, to.fill())
 	den := new(big.Int).Mul(from.fill(), unsigned(to.den))
@@ -296,13 +298,13 @@ func scaled(n int64, frac uint64, from, to *Params, up bool) int64 {
 
 func unsigned(n uint64) *big.Int { return new(big.Int).SetUint64(n) }
 
-// fill is what fills the bucket, in 1/den microseconds.
+// fill returns the fill time of the bucket in 1/den microseconds.
 func (p *Params) fill() *big.Int {
 	f := new(big.Int).Mul(big.NewInt(p.fillQ), unsigned(p.den))
 	return f.Add(f, unsigned(p.fillR))
 }
 
-// scale is n * to / from, at most the largest int64.
+// scale returns n * to / from, saturating at the maximum int64.
 func scale(n, to, from int64, up bool) int64 {
 	q, r := mulDiv(uint64(n), uint64(to), uint64(from))
 	if up && r > 0 && q < math.MaxUint64 {
@@ -311,7 +313,7 @@ func scale(n, to, from int64, up bool) int64 {
 	return int64(min(q, math.MaxInt64))
 }
 
-// roundUp is q + r/den, rounded up.
+// roundUp returns q + r/den, rounded up.
 func roundUp(q int64, r uint64) int64 {
 	if r > 0 {
 		q++

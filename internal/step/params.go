@@ -6,24 +6,24 @@ import (
 	"strconv"
 )
 
-// Kind is what a state means. It is part of a bucket's identity: a rule whose limit changes kind starts anew, a rule
-// whose numbers change does not.
+// Kind is the meaning of a state. It is part of a bucket's identity: a rule whose limit changes kind starts from zero,
+// a rule whose numbers change does not.
 type Kind uint8
 
 const (
 	Bucket   Kind = iota + 1 // token bucket refilled continuously, leaky bucket as meter or queue
 	Interval                 // token bucket refilled at whole intervals
 	Window                   // fixed window
-	Counter                  // sliding window counter: the window before, weighted
+	Counter                  // sliding window counter: the previous window, weighted
 	Slices                   // sliding window counter over sub-windows
 	Log                      // sliding window log
-	Permits                  // what is in flight: slots that are taken, renewed and given back
+	Permits                  // requests in flight: permits that are acquired, renewed and released
 )
 
 var kindNames = [...]string{"", "bucket", "interval_bucket", "window", "sliding_counter", "sub_windows_", "sliding_log", "concurrency"}
 
-// Name is the kind in words, for people. The number of sub-windows is part of it: states of different numbers have
-// nothing in common.
+// Name returns the kind's name in messages. The number of sub-windows is part of it, because states with different
+// numbers have nothing in common.
 func (k Kind) Name(slices int) string {
 	switch {
 	case int(k) >= len(kindNames):
@@ -35,66 +35,68 @@ func (k Kind) Name(slices int) string {
 }
 
 const (
-	// Horizon bounds how long a bucket may take to fill, in microseconds: a hundred years.
+	// Horizon is the maximum time that a bucket may take to fill, in microseconds: 100 years.
 	Horizon = 100 * Year
-	// maxAhead bounds how far ahead of now a bucket's state may lie: a full one, and callers who wait or settle late.
+	// maxAhead is the maximum time that a bucket's state may be ahead of now: a full bucket, and callers that wait or
+	// settle late.
 	maxAhead = Horizon + Horizon/4
 	// Year is 365 days in microseconds.
 	Year = 365 * 24 * 3600 * 1_000_000
-	// MaxTime is the largest time a state can hold: the year 2255. Lua's numbers are exact up to here.
+	// MaxTime is the maximum time in a state: the year 2255. Lua's numbers are exact up to here.
 	MaxTime = 1<<53 - 1
-	// MaxWindowCount is the largest limit of a fixed window or sliding counter.
+	// MaxWindowCount is the maximum limit of a fixed window or sliding counter.
 	MaxWindowCount = 1<<32 - 1
-	// MaxLogCount is the largest limit of a sliding log, which keeps an entry per request, and of slots.
+	// MaxLogCount is the maximum limit of a sliding log, which stores an entry per request, and of permits.
 	MaxLogCount = 10_000
-	// MaxSlices is the largest number of sub-windows.
+	// MaxSlices is the maximum number of sub-windows.
 	MaxSlices = 60
 )
 
-// Align says where a window begins.
+// Align selects where windows begin.
 type Align uint8
 
 const (
-	Epoch    Align = iota // at a multiple of its length since the Unix epoch
-	FirstHit              // at the first request after the window before has ended
-	Calendar              // where Params.Bounds says
+	Epoch    Align = iota // at a multiple of the length since the Unix epoch
+	FirstHit              // at the first request after the previous window has ended
+	Calendar              // as given by Params.Bounds
 )
 
-// Params are a limit's numbers. The first group is what a limit says, the second what [Compile] derives from it.
+// Params are a limit's numbers. The first group are the settings of the limit, the second is derived by [Compile].
 // Params are immutable once compiled.
 type Params struct {
 	Kind       Kind
-	Queue      bool  // Bucket: a take that fits is given a place in the queue and told how long to wait
+	Queue      bool  // Bucket: a take that is allowed gets a place in the queue and a Delay
 	Nearest    bool  // Counter, Slices: round the estimate to the nearest integer instead of down
 	Align      Align // Interval, Window
-	Count      int64 // N: how much a window holds, or flows in or out of a bucket in a window
-	Length     int64 // of the window; for calendar windows the longest there is
-	Burst      int64 // Bucket, Interval: the bucket's size
+	Count      int64 // maximum per window; for a bucket, the amount refilled or drained per window
+	Length     int64 // of the window; for calendar windows the maximum length
+	Burst      int64 // Bucket, Interval: size of the bucket
 	HasInitial bool  // Bucket without Queue: a new bucket holds Initial, not Burst
 	Initial    int64 // with HasInitial: 0 to Burst
-	Slices     int64 // Slices: the number of sub-windows
-	SoftExcess int64 // Window: how much a soft limit may be exceeded by
-	SoftPeriod int64 // Window: for how long after it was first exceeded
-	// Bounds gives the calendar window that now falls into. It must be a pure function.
+	Slices     int64 // Slices: number of sub-windows
+	SoftExcess int64 // Window: excess of a soft limit
+	SoftPeriod int64 // Window: how long after the limit was first exceeded the excess is allowed
+	// Bounds returns the calendar window that contains now. It must be a pure function.
 	Bounds func(now int64) (start, end int64)
-	// BoundsID tells calendars apart (unit and zone), so that a changed one is noticed.
+	// BoundsID distinguishes calendars (unit and zone), so that a change is noticed.
 	BoundsID uint64
-	// Owner is the limit as users have it. The algorithms do not look at it.
+	// Owner is the *sluice.Limit. The algorithms do not use it.
 	Owner any
-	// Whole is the limit that this one is a part of, such as one process' share: states are read and written as that one's,
-	// because the number of processes is no change of numbers. Where the parts' fractions are of different things, up to a
-	// microsecond is lost or won when the part changes. Zero: it is no other's. Bucket, Interval.
+	// Whole is the limit that this one is a part of, such as one instance's share: states are read and written as those
+	// of Whole, because a change of the number of instances is no change of numbers. If the parts have different
+	// denominators, up to 1 µs is lost or gained when the part changes. The zero Whole means that it is no part.
+	// Bucket, Interval.
 	Whole Numbers
 
-	shape    uint8  // fingerprint of what gives a stored value its meaning besides Kind
-	fast     uint8  // which plain case of Plain this is
-	family   uint64 // Kind and Slices: whose shapes have the same meaning
+	shape    uint8  // fingerprint of the numbers that, with Kind, give a stored value its meaning
+	fast     uint8  // the case of Fast, 0 if none
+	family   uint64 // Kind and Slices, within which equal shapes have the same meaning
 	identity uint64
 	limit    int64
-	partOf   *Params // Whole
+	partOf   *Params // Whole, compiled
 
-	// A bucket's times have the denominator den; a unit of cost takes unitQ + unitR/den microseconds to drip, a full
-	// bucket fillQ + fillR/den.
+	// A bucket's times have the denominator den. A unit of cost drains in unitQ + unitR/den microseconds, a full bucket
+	// in fillQ + fillR/den.
 	den          uint64
 	perDen       uint64 // Length / gcd(Count, Length): a unit of cost in 1/den microseconds
 	perDenInv    uint64 // reciprocal of perDen
@@ -102,28 +104,28 @@ type Params struct {
 	unitR, fillR uint64
 	newQ         int64 // with HasInitial: a new bucket takes newQ + newR/den microseconds to fill
 	newR         uint64
-	keep         int64 // how long a state outlives the moment at which the bucket is full: keepFull with HasInitial, else 0
+	keep         int64 // how long a state is kept after the bucket is full: keepFull with HasInitial, else 0
 
 	lengthInv uint64 // reciprocal of Length
 	slice     int64  // length of a sub-window
 	sliceInv  uint64
-	grain     int64 // resolution of the grace of a soft limit
+	grain     int64 // resolution of the grace period of a soft limit
 
-	capQ int64 // of Cap
+	capQ int64 // see Cap
 	capR uint64
 }
 
-// Limit is the largest cost that can ever be allowed at once: what callers are told as their limit. It includes what a
-// soft limit may be exceeded by.
+// Limit returns the maximum cost that can be allowed at once, the excess of a soft limit included. It is reported to
+// callers as their limit.
 func (p *Params) Limit() int64 { return p.limit }
 
-// Identity distinguishes states that cannot be read as each other's. Stores make it part of the stored key.
+// Identity distinguishes states that cannot be converted to each other. Stores make it part of the stored key.
 func (p *Params) Identity() uint64 { return p.identity }
 
-// InitialIdentity is the bit of [Params.Identity] that buckets with HasInitial have.
+// InitialIdentity is the bit of [Params.Identity] that is set for buckets with HasInitial.
 const InitialIdentity = 1 << 15
 
-// Name is the kind of the states in words: limits with the same name read each other's states.
+// Name returns the name of the kind of state. Limits with the same name can convert each other's states.
 func (p *Params) Name() string {
 	if p.HasInitial {
 		return InitialName
@@ -134,10 +136,10 @@ func (p *Params) Name() string {
 // InitialName is the [Params.Name] of buckets with HasInitial.
 const InitialName = "initial_bucket"
 
-// Shape marks the states that these Params write.
+// Shape returns the fingerprint that these Params write to states.
 func (p *Params) Shape() uint8 { return p.shape }
 
-// Compile derives what the algorithms need. It trusts its input: the sluice package validates limits.
+// Compile derives the values that the algorithms need. It does not validate p, which package sluice does.
 func Compile(p Params) Params {
 	switch p.Kind {
 	case Bucket:
@@ -169,11 +171,11 @@ func Compile(p Params) Params {
 	return p
 }
 
-// Part is a smaller limit of the same kind, whose states mean the same as those of this one.
+// Part returns a smaller limit of the same kind, whose states have the same meaning as those of p.
 func (p *Params) Part(count, burst, over int64) *Params {
 	part := *p
 	part.Count, part.Burst, part.SoftExcess = count, burst, over
-	if p.HasInitial { // rounded down: n parts of ⌈Burst/n⌉ hold at most n - 1 more than Initial
+	if p.HasInitial { // rounded down, so that n parts of ⌈Burst/n⌉ hold at most n - 1 more than Initial
 		initial, _ := mulDiv(uint64(p.Initial), uint64(burst), uint64(p.Burst))
 		part.Initial = int64(initial)
 	}
@@ -182,10 +184,10 @@ func (p *Params) Part(count, burst, over int64) *Params {
 	return &part
 }
 
-// fingerprint hashes the window's length and alignment; for a bucket, what fills it and what its fractions are of. Two
-// limits of one rule name that share it by accident (one in 255, of buckets one in 99, unless they are common ones, which
-// all differ: the factors were searched for that) have a stored state read as if it were the other's: a window ends when it
-// would have, and a bucket is full when it would have been.
+// fingerprint hashes the window's length and alignment; for a bucket, its fill time and denominator. The factors were
+// chosen so that common limits all differ. Other limits of the same rule name have equal fingerprints with a
+// probability of 1/255, for buckets 1/98. Then a stored state is read as that of the new limit: a window ends, and a
+// bucket is full, when it would have been before.
 func (p *Params) fingerprint() uint8 {
 	switch p.Kind {
 	case Bucket:
@@ -208,10 +210,10 @@ func mixed(a, b, c uint64) uint64 {
 }
 
 const (
-	// bucketShapes is how many shapes buckets have: those of two digits but one.
+	// bucketShapes is the number of shapes for buckets: 1 to 99 except wholeBefore.
 	bucketShapes = 98
-	// wholeBefore is the shape that the version before gave to all buckets whose times are whole microseconds. No bucket has
-	// it any more, so that it is always known what it means.
+	// wholeBefore is the shape that the previous version wrote for all buckets with whole microseconds. No bucket has
+	// it any more, so that its meaning is unambiguous.
 	wholeBefore = 62
 )
 
@@ -222,8 +224,8 @@ func (p *Params) windowShape(meaning uint64) uint8 {
 	return uint8(h>>56)%255 + 1
 }
 
-// shapeBefore is the shape that the version before gave to a bucket's states: a fingerprint of what the fractions are of,
-// or of the interval.
+// shapeBefore returns the shape that the previous version wrote for a bucket: a fingerprint of the denominator or the
+// interval.
 func (p *Params) shapeBefore() uint8 {
 	if p.Kind == Bucket {
 		return p.windowShape(p.whole().den)
@@ -231,34 +233,35 @@ func (p *Params) shapeBefore() uint8 {
 	return p.windowShape(uint64(p.whole().Length))
 }
 
-// Drips are a bucket's times as the Redis script needs them: how long a unit of cost and a full bucket take to drip, in
+// Drips are a bucket's times for the Redis script: the time in which a unit of cost and a full bucket drain, in
 // microseconds and fractions of one.
 type Drips struct {
-	Den          uint64 // what the fractions are of
+	Den          uint64 // denominator of the fractions
 	UnitQ, FillQ int64
 	UnitR, FillR uint64
-	NewQ         int64 // with HasInitial: how long a new bucket takes to fill
+	NewQ         int64 // with HasInitial: time until a new bucket is full
 	NewR         uint64
 }
 
-// Drips are the bucket's times.
+// Drips returns the bucket's times.
 func (p *Params) Drips() Drips {
 	return Drips{Den: p.den, UnitQ: p.unitQ, UnitR: p.unitR, FillQ: p.fillQ, FillR: p.fillR, NewQ: p.newQ, NewR: p.newR}
 }
 
-// DripTime is how long a cost takes to drip, in microseconds and 1/[Drips.Den] microseconds.
+// DripTime returns the time in which cost drains, in microseconds and 1/[Drips.Den] microseconds.
 func (p *Params) DripTime(cost int64) (q int64, r uint64) { return p.dripTime(cost) }
 
-// SliceLength is how long a sub-window is.
+// SliceLength returns the length of a sub-window.
 func (p *Params) SliceLength() int64 { return p.slice }
 
-// Grain is the resolution of a soft window's grace.
+// Grain returns the resolution of a soft window's grace period.
 func (p *Params) Grain() int64 { return p.grain }
 
-// Rounding is what is added to a sliding counter's estimate before it is cut, in 1/65,536.
+// Rounding returns the amount that is added to a sliding counter's estimate before it is truncated, in 1/65,536.
 func (p *Params) Rounding() int64 { return p.half() }
 
-// WindowValue packs what a fixed window counted, and how many grains before its end its grace ends, as a state's value.
+// WindowValue packs the count of a fixed window, and the number of grains from the end of its grace period to its end,
+// into a state's value.
 func WindowValue(count, grace int64) uint64 { return uint64(count) | uint64(grace)<<countBits }
 
 // WindowOf unpacks the value of a fixed window's state.
@@ -274,8 +277,8 @@ func reciprocal(d uint64) uint64 {
 	return math.MaxUint64 / d
 }
 
-// divide returns x/d and x%d. The reciprocal's quotient is right or one too small for every x and d: with
-// m = floor((2^64-1)/d), x*m/2^64 > x/d - 1.
+// divide returns x/d and x%d. The quotient from the reciprocal is exact or 1 too small for every x and d: with m =
+// floor((2^64-1)/d), x*m/2^64 > x/d - 1.
 func divide(x, d, inv uint64) (q, r uint64) {
 	q, _ = bits.Mul64(x, inv)
 	r = x - q*d
@@ -294,7 +297,7 @@ func mulDiv(a, b, c uint64) (q, r uint64) {
 	return bits.Div64(hi, lo, c)
 }
 
-// mulSat multiplies two non-negative numbers, stopping at the largest int64.
+// mulSat multiplies two non-negative numbers, saturating at the maximum int64.
 func mulSat(a, b int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi != 0 || lo > math.MaxInt64 {
@@ -303,7 +306,7 @@ func mulSat(a, b int64) int64 {
 	return int64(lo)
 }
 
-// addSat adds two non-negative numbers, stopping at the largest int64.
+// addSat adds two non-negative numbers, saturating at the maximum int64.
 func addSat(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -320,7 +323,7 @@ func ceilDiv(a, b int64) int64 {
 	return q
 }
 
-// saturate32 adds delta to a counter of 32 bits, keeping within it.
+// saturate32 adds delta to a 32-bit counter, saturating at its bounds.
 func saturate32(n, delta int64) int64 {
 	return clamp(n, delta, math.MaxUint32)
 }

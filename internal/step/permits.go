@@ -1,17 +1,17 @@
 package step
 
-// Slots limit what is in flight. They are kept in the ring of a log: an entry for each take, with its cost and the time
-// it was taken or last renewed, which names it. An entry that has not been renewed for Length, the lease, is free: its
-// holder is dead. Nothing is ever merged, and no two takes of a key have the same time, so that to give one back twice
-// frees nothing else.
+// Permits limit the requests in flight. They are stored in the ring of a log: an entry per take, with its cost and the
+// time at which it was acquired or last renewed, which is its receipt. An entry that has not been renewed for Length,
+// the TTL, is free, because its holder has crashed. Entries are never merged, and no two takes of a key have the same
+// time, so that releasing a permit twice frees nothing else.
 //
-// The newest name ever given is kept even when all slots are free: it is ExpiresAt less the lease. Names go on from it
-// for callers whose clocks are behind, too.
+// The newest receipt is kept even when all permits are free: it is ExpiresAt - TTL. New receipts are later than it,
+// also for callers whose clocks are behind.
 
-// permitLog is the ring as it is at a time.
+// permitLog is the ring as of a time.
 type permitLog struct {
 	log
-	newest int64 // the last name given
+	newest int64 // the last receipt
 }
 
 func (p *Params) permits(s State, words []uint64, now int64) permitLog {
@@ -23,7 +23,7 @@ func (p *Params) permits(s State, words []uint64, now int64) permitLog {
 	return l
 }
 
-// convertPermits reads a ring that was written under another lease: each slot lasts as long as it would under this one.
+// convertPermits converts a ring that was written under another TTL: each permit gets the new TTL.
 func (p *Params) convertPermits(words []uint64, now int64) State {
 	l := openLog(words)
 	if l.len == 0 {
@@ -36,7 +36,7 @@ func (p *Params) convertPermits(words []uint64, now int64) State {
 	return State{ExpiresAt: newest + p.Length, Shape: p.shape}
 }
 
-// ends is how long until the last slot is free if none is renewed.
+// ends returns the time until the last permit is free if none is renewed.
 func (l *permitLog) ends(p *Params, now int64) int64 {
 	if l.len == 0 {
 		return 0
@@ -44,7 +44,7 @@ func (l *permitLog) ends(p *Params, now int64) int64 {
 	return entryTime(*l.entry(l.len - 1), now) + p.Length - now
 }
 
-// add takes a slot and returns its name.
+// add acquires a permit and returns its receipt.
 func (l *permitLog) add(p *Params, now, cost int64) (State, int64) {
 	l.newest = l.push(max(now, l.newest+1), cost)
 	return State{ExpiresAt: l.newest + p.Length, Shape: p.shape}, l.newest
@@ -61,10 +61,10 @@ func (p *Params) takePermits(s State, words []uint64, now int64, r Request) (Sta
 	return s, a
 }
 
-// adjustPermits gives a slot back or renews it.
+// adjustPermits releases or renews a permit.
 func (p *Params) adjustPermits(s State, words []uint64, now, at int64, x Settlement) (State, Answer) {
 	delta := x.Delta
-	if x.Settles { // the end of what was in flight, whatever it cost
+	if x.Settles { // released whole, whatever the actual cost
 		delta = -costMost
 	}
 	l := p.permits(s, words, now)
@@ -78,7 +78,7 @@ func (p *Params) adjustPermits(s State, words []uint64, now, at int64, x Settlem
 		cost := entryCost(*e)
 		if delta < 0 {
 			a.Granted = -min(cost, -delta)
-			*e += uint64(a.Granted) // of its cost, which stays positive or becomes zero
+			*e += uint64(a.Granted) // reduces its cost, which stays positive or becomes zero
 			l.sum += a.Granted
 			cost += a.Granted
 		}
@@ -95,7 +95,7 @@ func (p *Params) adjustPermits(s State, words []uint64, now, at int64, x Settlem
 	return s, a
 }
 
-// find returns the entry of a name, or -1.
+// find returns the index of the entry with a receipt, or -1.
 func (l *permitLog) find(at, now int64) int {
 	low, high := 0, l.len
 	for low < high {

@@ -8,10 +8,10 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// holder is a slot as a list says it.
+// holder is a permit of the reference.
 type holder struct{ at, cost int64 }
 
-// inFlight is the reference: a list of slots, and the newest name.
+// inFlight is the reference: a list of permits, and the newest receipt.
 type inFlight struct {
 	p      *step.Params
 	slots  []holder
@@ -39,7 +39,7 @@ func (f *inFlight) take(now, cost int64) (at int64, ok bool) {
 		return now, false
 	}
 	f.newest = max(now, f.newest+1)
-	f.slots = append(f.live(now), holder{f.newest, cost}) // a clock set back finds the dead as dead as they were
+	f.slots = append(f.live(now), holder{f.newest, cost}) // permits that have expired stay expired if the clock goes back
 	return f.newest, true
 }
 
@@ -62,8 +62,8 @@ func (f *inFlight) found(at int64) *holder {
 	return nil
 }
 
-// TestI7Permits: at all instants what is in flight by the store's view is between 0 and the limit, each answer is that of
-// a list of slots, and to give one back again frees nothing, whatever the clocks say.
+// TestI7Permits: at all times the store counts between 0 and the limit in flight, each decision is that of a list of
+// permits, and a second release frees nothing, with any clocks.
 func TestI7Permits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawKey(t, "slots")
@@ -124,13 +124,13 @@ func TestI7Permits(t *testing.T) {
 	})
 }
 
-// A dead holder's slot is free when its lease ends, and not a microsecond sooner; a renewed one a lease later.
+// The permit of a crashed holder is free after the TTL, and not 1 µs earlier; a renewed one a TTL after its renewal.
 func TestPermitTTL(t *testing.T) {
 	k := newKey(step.Params{Kind: step.Permits, Count: 2, Length: 30 * second})
 	now := int64(epoch)
 	dead, alive := k.take(now, step.Request{Cost: 1}), k.take(now, step.Request{Cost: 1})
 	if dead.At == alive.At {
-		t.Fatal("two slots of one name")
+		t.Fatal("two permits with the same receipt")
 	}
 	denied := k.take(now+10*second, step.Request{Cost: 1})
 	if denied.Allowed || denied.RetryAfter != 20*second {
@@ -144,21 +144,21 @@ func TestPermitTTL(t *testing.T) {
 		t.Error("leases do not end when they should")
 	}
 	if a := k.adjust(now+21*second, alive.At, -1); a.Granted != 0 {
-		t.Errorf("the old name of a renewed slot freed it: %+v", a)
+		t.Errorf("the old receipt of a renewed permit released it: %+v", a)
 	}
 	if a := k.adjust(now+21*second, renewed.At, -1); a.Granted != -1 {
 		t.Errorf("%+v", a)
 	}
-	// The same moment again: what the first holder does again must not free the second's slot.
+	// At the same time again: a second release by the first holder must not free the second permit.
 	first := k.take(now+22*second, step.Request{Cost: 1})
 	k.adjust(now+22*second, first.At, -1)
 	k.take(now+22*second, step.Request{Cost: 1})
 	if a := k.adjust(now+22*second, first.At, -1); a.Granted != 0 || a.Remaining != 0 {
-		t.Errorf("given back twice, it freed another's: %+v", a)
+		t.Errorf("a second release freed another permit: %+v", a)
 	}
 }
 
-// In less room than it needs a ring merges slots: then they last longer, and there are never more than the limit.
+// Without enough room a ring merges permits: they last longer, and there are never more than the limit.
 func TestPermitsInLittleRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawKey(t, "slots")
@@ -168,7 +168,7 @@ func TestPermitsInLittleRoom(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += drawPause(t, k.p)
 			if len(had) > 0 && rapid.IntRange(0, 3).Draw(t, "what") == 0 {
-				for at, h := range had { // the first that comes: all must hold
+				for at, h := range had { // an arbitrary one, since all must be held
 					k.state, _ = k.p.Adjust(k.state, k.words, now, step.Settlement{At: at, Delta: -h.cost})
 					delete(had, at)
 					break

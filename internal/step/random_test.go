@@ -6,7 +6,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// odd are limits whose numbers share no factor, or do in awkward ways.
+// odd are limits whose numbers have no common factor, or an unusual one.
 var odd = []struct{ count, length int64 }{
 	{314159265, 86399999977},
 	{1, step.Year},
@@ -22,7 +22,7 @@ var odd = []struct{ count, length int64 }{
 	{1000, 999},
 }
 
-// drawLength draws a window from 1 ms to a year, often a length that people use.
+// drawLength draws a window from 1 ms to a year, often a common length.
 func drawLength(rnd *rand.Rand) int64 {
 	common := []int64{milli, 10 * milli, 100 * milli, second, 10 * second, minute, hour, day, 7 * day, 30 * day, step.Year}
 	if rnd.IntN(2) == 0 {
@@ -31,7 +31,7 @@ func drawLength(rnd *rand.Rand) int64 {
 	return max(milli, spread(rnd, step.Year))
 }
 
-// drawRate draws a count and a length with at most 10 a microsecond.
+// drawRate draws a count and a length with at most 10 per microsecond.
 func drawRate(rnd *rand.Rand) (count, length int64) {
 	if rnd.IntN(3) == 0 {
 		o := odd[rnd.IntN(len(odd))]
@@ -44,7 +44,7 @@ func drawRate(rnd *rand.Rand) (count, length int64) {
 func drawBucket(rnd *rand.Rand) step.Params {
 	p := step.Params{Kind: step.Bucket}
 	p.Count, p.Length = drawRate(rnd)
-	// A century's worth is the most; mostly much less.
+	// At most 100 years of refill, usually much less.
 	century := step.Horizon / p.Length * p.Count
 	switch rnd.IntN(4) {
 	case 0:

@@ -7,19 +7,19 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// The references say what each algorithm means, in rational numbers or by keeping everything that happened, and know
-// nothing of how package step stores it. They are slow, unbounded in memory, and need a clock that does not go back.
+// The references define each algorithm, in rational numbers or by keeping all of the history, independently of the
+// representation in package step. They are slow, unbounded in memory, and need a clock that does not go back.
 
-// A model is one key under one limit. All but spend, charge and adjust ask what would be and change nothing, so that
-// they can be asked about the future: what would be then if nobody came until then.
+// A model is one key under one limit. All methods except spend, charge and adjust change nothing, so that they can also
+// be called for a future time: they assume no other takes until then.
 type model interface {
-	most() int64 // the largest cost that can ever fit
+	most() int64 // maximum cost that can ever be allowed
 	remaining(now int64) int64
-	// fits reports whether a cost fits at now, and how long the caller would have to wait.
+	// fits reports whether a cost is allowed at now, and the delay of the caller.
 	fits(now, cost, maxDelay int64) (delay int64, ok bool)
 	spend(now, cost, delay int64)
 	charge(now, cost int64)
-	// adjust settles a take that left no mark: charged at that time, it really cost delta more, or less if that is negative.
+	// adjust settles a take without a mark: charged at at, it actually cost delta more, or less if delta is negative.
 	adjust(now, at, charged, delta int64) int64
 }
 
@@ -59,11 +59,11 @@ func ceil(a *big.Rat) int64 { return -floor(new(big.Rat).Neg(a)) }
 
 var zero = new(big.Rat)
 
-// tokenBucket: tokens flow in continuously at Count per Length; what overflows is lost. Below zero are tokens that
-// callers who wait, or who settled too late, have had in advance.
+// tokenBucket: tokens are refilled continuously at Count per Length, up to the size. A negative level counts tokens
+// that waiting callers, or late settlements, have taken in advance.
 type tokenBucket struct {
 	rate, size *big.Rat // tokens per microsecond, tokens
-	tokens     *big.Rat // at the time of
+	tokens     *big.Rat // at the time at
 	at         int64
 }
 
@@ -95,7 +95,7 @@ func (b *tokenBucket) charge(now, cost int64) {
 	b.tokens, b.at = least(level, greatest(zero, sub(level, rat(cost)))), now
 }
 
-// mostDebt is the most backlog that a settlement may leave: ten bursts and an hour's refill.
+// mostDebt returns the maximum backlog after a settlement: 10 × burst + 1 h of refill.
 func mostDebt(rate, size *big.Rat) *big.Rat { return add(mul(rat(10), size), mul(rate, rat(hour))) }
 
 func (b *tokenBucket) adjust(now, at, charged, delta int64) int64 {
@@ -107,8 +107,8 @@ func (b *tokenBucket) adjust(now, at, charged, delta int64) int64 {
 		b.tokens = sub(level, more)
 		return floor(more)
 	}
-	// What has flowed in since the take has replaced some of it. If others wait behind it, the last of them for the moment
-	// at which the level is back at zero, nothing can be given back; nor a part of a take that is still to come.
+	// The refill since the take has replaced a part of it. If others wait behind it, the last of them until the level
+	// is back at zero, nothing can be refunded; nor can a part of a take in the future.
 	given := least(rat(-delta), sub(rat(charged), mul(b.rate, rat(max(0, now-at)))))
 	if last := sub(rat(now), div(level, b.rate)); last.Cmp(rat(max(at, now))) > 0 || at > now && -delta < charged {
 		given = zero
@@ -116,15 +116,14 @@ func (b *tokenBucket) adjust(now, at, charged, delta int64) int64 {
 	used := sub(b.size, level)
 	given = greatest(zero, least(given, used))
 	b.tokens = add(level, given)
-	return ceil(sub(used, given)) - ceil(used) // by how much usage falls, as callers see it
+	return ceil(sub(used, given)) - ceil(used) // reduction of the usage, as reported to callers
 }
 
 func (b *tokenBucket) resetAfter(now int64) int64 {
 	return ceil(div(sub(b.size, b.level(now)), b.rate))
 }
 
-// leakyMeter: a bucket with a hole. What is spent is poured in, the hole lets Count per Length out, and what would
-// overflow is denied.
+// leakyMeter: usage is poured into a bucket that leaks Count per Length, and a take that would overflow is denied.
 type leakyMeter struct {
 	rate, size *big.Rat
 	water      *big.Rat
@@ -155,7 +154,7 @@ func (b *leakyMeter) charge(now, cost int64) {
 
 func (b *leakyMeter) adjust(int64, int64, int64, int64) int64 { panic("see tokenBucket") }
 
-// leakyQueue: a list of places, each as long as its cost takes to leave. Nobody leaves before those ahead have left.
+// leakyQueue: a list of places, each as long as its cost takes to leave. A place leaves after those ahead of it.
 type leakyQueue struct {
 	rate   *big.Rat
 	size   *big.Rat
@@ -168,7 +167,7 @@ func newLeakyQueue(p *step.Params) model {
 	return &leakyQueue{rate: big.NewRat(p.Count, p.Length), size: rat(p.Burst)}
 }
 
-// waiting is how much is in the queue: what has not left yet.
+// waiting returns the cost in the queue that has not left yet.
 func (q *leakyQueue) waiting(now int64) *big.Rat {
 	sum := new(big.Rat)
 	for _, p := range q.places {
@@ -179,7 +178,7 @@ func (q *leakyQueue) waiting(now int64) *big.Rat {
 	return sum
 }
 
-// free is when the place behind all others begins.
+// free returns the start of the place behind all others.
 func (q *leakyQueue) free(now int64) *big.Rat {
 	if len(q.places) == 0 {
 		return rat(now)
@@ -188,7 +187,7 @@ func (q *leakyQueue) free(now int64) *big.Rat {
 }
 
 func (q *leakyQueue) append(now int64, cost *big.Rat) {
-	for len(q.places) > 0 && q.places[0].end.Cmp(rat(now)) <= 0 { // gone
+	for len(q.places) > 0 && q.places[0].end.Cmp(rat(now)) <= 0 { // has left
 		q.places = q.places[1:]
 	}
 	start := q.free(now)
@@ -229,7 +228,7 @@ func (q *leakyQueue) adjust(now, at, charged, delta int64) int64 {
 		return floor(more)
 	}
 	if sub(free, div(rat(charged), q.rate)).Cmp(rat(at)) > 0 {
-		return 0 // others stand behind it
+		return 0 // there are places behind it
 	}
 	used := sub(free, rat(now))
 	length := least(div(rat(-delta), q.rate), used)
@@ -246,7 +245,7 @@ func (q *leakyQueue) adjust(now, at, charged, delta int64) int64 {
 	return ceil(mul(sub(used, length), q.rate)) - ceil(mul(used, q.rate))
 }
 
-// intervalBucket: Count tokens arrive together at each boundary, as long as there is room for them.
+// intervalBucket: Count tokens are refilled at each boundary, up to the size.
 type intervalBucket struct {
 	p      *step.Params
 	tokens int64
@@ -258,7 +257,7 @@ func newIntervalBucket(p *step.Params) model {
 	return &intervalBucket{p: p, tokens: p.Burst, full: true}
 }
 
-// at is the bucket at now and the boundary at or before it.
+// at returns the bucket at now and the last boundary up to now.
 func (b *intervalBucket) at(now int64) (tokens, base int64) {
 	if b.full && b.p.Align == step.FirstHit {
 		return b.p.Burst, now
@@ -268,7 +267,7 @@ func (b *intervalBucket) at(now int64) (tokens, base int64) {
 	}
 	passed := (now - b.base) / b.p.Length
 	base = b.base + passed*b.p.Length
-	// Counting more refills than there is room for could overflow.
+	// Counting more refills than fit could overflow.
 	passed = min(passed, (b.p.Burst-b.tokens)/b.p.Count+1)
 	tokens = min(b.p.Burst, b.tokens+passed*b.p.Count)
 	if tokens == b.p.Burst && b.p.Align == step.FirstHit {
@@ -308,7 +307,7 @@ func (b *intervalBucket) charge(now, cost int64) {
 	b.set(min(tokens, max(0, tokens-min(cost, b.p.Burst))), base)
 }
 
-// boundaries is how many there are after from, up to and including to, which is one.
+// boundaries returns the number of boundaries after from, up to and including to, which is one.
 func (b *intervalBucket) boundaries(from, to int64) *big.Rat {
 	return rat(max(0, ceil(big.NewRat(to-from, b.p.Length))))
 }
@@ -322,7 +321,7 @@ func (b *intervalBucket) adjust(now, at, charged, delta int64) int64 {
 		return more
 	}
 	left := sub(rat(charged), mul(b.boundaries(at, base), rat(b.p.Count)))
-	// Others may wait behind it, the last for the boundary at which there is no debt.
+	// Others may wait behind it, the last for the boundary at which the level is back at zero.
 	if last := base + max(0, ceil(big.NewRat(-tokens, b.p.Count)))*b.p.Length; last > max(at, now) || at > now && -delta < charged {
 		left = zero
 	}

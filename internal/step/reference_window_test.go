@@ -6,7 +6,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// fixedWindow: windows one after the other, each with its own count.
+// fixedWindow: consecutive windows, each with its own count.
 type fixedWindow struct {
 	p          *step.Params
 	start, end int64
@@ -16,7 +16,7 @@ type fixedWindow struct {
 
 func newFixedWindow(p *step.Params) model { return &fixedWindow{p: p} }
 
-// at is the window at now: the one that is open, or a new one.
+// at returns the window at now: the open one, or a new one.
 func (w *fixedWindow) at(now int64) fixedWindow {
 	if w.total > 0 && now < w.end {
 		return *w
@@ -44,9 +44,10 @@ func (w *fixedWindow) remaining(now int64) int64 {
 
 func (w *fixedWindow) fits(now, cost, _ int64) (int64, bool) { return 0, cost <= w.remaining(now) }
 
-// graceful reports whether a soft limit may be exceeded further.
+// graceful reports whether the soft limit may still be exceeded.
 func (w *fixedWindow) graceful(now int64) bool {
-	// Windows longer than 35 minutes keep this time in coarser steps, counted back from their end and rounded down.
+	// Windows longer than 35 minutes store this time with a coarser resolution, counted back from their end and rounded
+	// down.
 	grain := w.p.Length>>31 + 1
 	until := w.exceeded + w.p.SoftPeriod
 	return until >= w.end || now <= w.end-(w.end-until+grain-1)/grain*grain
@@ -69,20 +70,20 @@ func (w *fixedWindow) charge(now, cost int64) { w.book(now, now, cost) }
 func (w *fixedWindow) adjust(now, at, _, delta int64) int64 {
 	n := w.at(now)
 	if delta <= 0 && (at < n.start || at >= n.end) {
-		return 0 // of another window
+		return 0 // the take was in another window
 	}
 	w.book(now, now, delta)
 	return w.total - n.total
 }
 
-// slidingCounter: what this window holds, and of the one before the share that the sliding window still covers. With
-// n sub-windows: the last n of them, this one included, and of the one before the share that is still covered.
-// The share is rounded up to a multiple of 1/65,536, the sum down or to the nearest.
+// slidingCounter: the count of the current window, plus the fraction of the previous one that the sliding window still
+// covers. With n sub-windows: the last n, the current one included, plus the covered fraction of the one before. The
+// fraction is rounded up to a multiple of 1/65,536, the sum down or to the nearest.
 type slidingCounter struct {
 	p      *step.Params
 	length int64 // of a sub-window
 	n      int64
-	counts map[int64]int64 // by the number of the sub-window
+	counts map[int64]int64 // by index of the sub-window
 }
 
 func newSlidingCounter(p *step.Params) model {
@@ -133,7 +134,7 @@ func (c *slidingCounter) adjust(now, at, _, delta int64) int64 {
 	return c.counts[i] - before
 }
 
-// resetAfter is how long until all that holds something has left.
+// resetAfter returns the time until all non-empty sub-windows have left.
 func (c *slidingCounter) resetAfter(now int64) int64 {
 	for i := now / c.length; i >= now/c.length-c.n; i-- {
 		if c.counts[i] > 0 {
@@ -143,18 +144,18 @@ func (c *slidingCounter) resetAfter(now int64) int64 {
 	return 0
 }
 
-// slidingLog: everything that was ever taken.
+// slidingLog: all takes.
 type slidingLog struct {
 	p     *step.Params
 	takes []take
 }
 
-// take is something that was had at a time.
+// take is a charged cost at a time.
 type take struct{ at, cost int64 }
 
 func newSlidingLog(p *step.Params) model { return &slidingLog{p: p} }
 
-// sum is what was taken in the window that ends at now: after now - Length, up to now.
+// sum returns the cost in the window that ends at now: after now - Length, up to now.
 func (l *slidingLog) sum(now int64) int64 {
 	var sum int64
 	for _, t := range l.takes {
@@ -173,7 +174,7 @@ func (l *slidingLog) fits(now, cost, _ int64) (int64, bool) { return 0, l.sum(no
 
 func (l *slidingLog) spend(now, cost, _ int64) { l.takes = append(l.takes, take{now, cost}) }
 
-// A refused request larger than the limit counts as much as the limit: as much as keeps everybody out.
+// A denied request larger than the limit counts as the limit, which is enough to deny all others.
 func (l *slidingLog) charge(now, cost int64) {
 	l.takes = append(l.takes, take{now, min(cost, l.p.Count)})
 }
@@ -186,7 +187,7 @@ func (l *slidingLog) adjust(now, at, _, delta int64) int64 {
 	if at <= now-l.p.Length {
 		return 0
 	}
-	var given int64 // takes of one microsecond are one
+	var given int64 // takes in the same microsecond are one
 	for i := range l.takes {
 		if t := &l.takes[i]; t.at == at {
 			part := min(t.cost, -delta-given)

@@ -1,9 +1,9 @@
 package step
 
-// StateFromAnswer returns the state that explains an answer about a key that is counted elsewhere: at now this remained, and the
-// key will be fresh so much later. An answer tells all about a bucket, but not by how much a window is overspent, nor
-// which of a counter's two windows holds what: there s, which was believed so far, fills in. It is for narrow states
-// without a grace.
+// StateFromAnswer returns a state that is consistent with a decision about a key that is counted elsewhere: at now this
+// quota remained, and the key will be fully reset after resetAfter. A decision determines a bucket completely, but not
+// by how much a window is exceeded, nor how a counter's usage is divided between its two windows. Those are taken from
+// s, the previous estimate. It supports narrow states without a grace period.
 func (p *Params) StateFromAnswer(s State, now, remaining, resetAfter int64) State {
 	switch {
 	case p.Kind == Bucket:
@@ -26,30 +26,30 @@ func (p *Params) StateFromAnswer(s State, now, remaining, resetAfter int64) Stat
 func (p *Params) counterFromAnswer(s State, now, used, resetAfter int64) counter {
 	c := p.counter(s, now)
 	more := used - p.counterUsed(c, now)
-	if used == p.Count { // at least the limit is used, and more may be believed
+	if used == p.Count { // at least the limit is used, and the estimate may be more
 		more = max(0, more)
 	}
 	share := weight(c.start, p.Length, p.lengthInv, now)
 	switch {
-	case resetAfter <= p.Length: // it was last spent from in the window before
+	case resetAfter <= p.Length: // last used in the previous window
 		return counter{start: c.start - p.Length, cur: p.counterBefore(used, share)}
 	case c.cur+more > 0:
 		c.cur += more
 	case used == p.Count:
 		c.cur = 1
-	default: // something of what is used is in this window, and all else in the one before
+	default: // part of the usage is in this window, and the rest in the previous one
 		c.cur = min(1, used)
 		c.prev = min(c.prev, p.counterBefore(used-c.cur, share))
 	}
 	return c
 }
 
-// counterBefore is what the window before must hold for its share to be n.
+// counterBefore returns the count of the previous window whose weighted share is n.
 func (p *Params) counterBefore(n, share int64) int64 {
 	return min(ceilDiv(n*weightOne, max(1, share)), MaxWindowCount)
 }
 
-// Used is what was spent and has not worn off, debt included. It is for the states of StateFromAnswer.
+// Used returns the usage that has not expired, a negative balance included. It supports the states of StateFromAnswer.
 func (p *Params) Used(s State, now int64) int64 {
 	switch p.Kind {
 	case Bucket:

@@ -8,8 +8,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// A state that is learned from answers says what the true one says: it remains the same, is fresh at the same time, and
-// decides alike until somebody else spends.
+// A state derived from decisions is equivalent to the true one: it has the same remaining quota, is fully reset at the
+// same time, and makes the same decisions until others use the key.
 func TestStateFromAnswer(t *testing.T) {
 	all := []step.Params{
 		step.Compile(step.Params{Kind: step.Bucket, Count: 7, Length: 1_000_000, Burst: 50}),
@@ -26,7 +26,7 @@ func TestStateFromAnswer(t *testing.T) {
 			now += rapid.Int64Range(0, 300_000).Draw(r, "passed")
 			cost := rapid.Int64Range(1, 12).Draw(r, "cost")
 			var a step.Answer
-			if rapid.Bool().Draw(r, "settles") { // into debt
+			if rapid.Bool().Draw(r, "settles") { // may make the balance negative
 				truth, a = p.Adjust(truth, nil, now, step.Settlement{At: now, Delta: cost})
 			} else {
 				truth, a = p.Take(truth, nil, now, step.Request{Cost: cost})
@@ -34,7 +34,7 @@ func TestStateFromAnswer(t *testing.T) {
 			copied = p.StateFromAnswer(copied, now, a.Remaining, a.ResetAfter)
 			_, want := p.Take(truth, nil, now, step.Request{})
 			_, got := p.Take(copied, nil, now, step.Request{})
-			// The copy of a bucket has no fraction of a microsecond, and so up to one unit less.
+			// The derived bucket has no fraction of a microsecond, and so up to one unit less.
 			less := want.Remaining - got.Remaining
 			if less < 0 || less > 1 || less > 0 && p.Kind != step.Bucket || got.ResetAfter != want.ResetAfter {
 				r.Fatalf("%+v: learned %+v, truth %+v: remains %+v, not %+v", p.Kind, copied, truth, got, want)
@@ -46,7 +46,7 @@ func TestStateFromAnswer(t *testing.T) {
 	})
 }
 
-// Whatever was counted of a counter here, what is learned leaves exactly what the answer says.
+// Whatever the local count of a counter, the derived state has exactly the remaining quota of the decision.
 func TestStateFromAnswerOfLess(t *testing.T) {
 	p := step.Compile(step.Params{Kind: step.Counter, Count: 60, Length: 1_000_000})
 	const start = int64(1_767_225_600_000_000)

@@ -8,10 +8,10 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// chronicle is what a bucket's backlog ought to be: every take that was admitted, charged with what it really cost when it
-// was taken, and with what went above the estimate when it was settled. It remembers nothing but what happened.
+// chronicle computes the expected backlog of a bucket from the history: every allowed take is charged its actual cost
+// at its time, and the excess above the estimate when it was settled.
 //
-// Amounts are exact: a unit of cost is Length, and Count flows in in a microsecond.
+// Amounts are exact: a unit of cost is Length, and the refill is Count per microsecond.
 type chronicle struct {
 	p       *step.Params
 	charges []*charged
@@ -48,7 +48,7 @@ func (h *chronicle) charge(now, amount int64) *charged {
 	return c
 }
 
-// backlogOf is what is missing from a bucket.
+// backlogOf returns the amount missing from a bucket.
 func backlogOf(k *key, now int64) int64 {
 	value := int64(k.state.Value)
 	if k.p.Wide(k.words) {
@@ -64,28 +64,28 @@ func backlogOf(k *key, now int64) int64 {
 	return (k.state.ExpiresAt-now)*k.p.Count - value*(k.p.Count/int64(k.p.Drips().Den))
 }
 
-// session is something reserved and not settled.
+// session is a reservation that is not settled.
 type session struct {
 	at, estimate int64
 	entry        *charged
-	late         int64 // what it will turn out to have cost above the estimate
+	late         int64 // actual cost above the estimate
 	actual       int64
 	settles      bool
 }
 
-// schedule is a key with reservations, and what it ought to be.
+// schedule is a key with reservations, and its expected backlog.
 type schedule struct {
 	testing.TB
 	rnd   *rand.Rand
 	k     *key
 	h     *chronicle
-	marks int // room for as many
+	marks int // room for this many marks
 
 	now      int64
 	out      []*session
-	used     []charged // what was used, when the bound counts it
-	late     int64     // what those out will have cost above their estimates
-	mostLate int64     // the most that was ever
+	used     []charged // usage, at the times at which the bound counts it
+	late     int64     // total actual cost above the estimates of unsettled sessions
+	mostLate int64     // highest late so far
 	forgiven int64
 	refunds  int64
 	folded   bool
@@ -103,7 +103,7 @@ func (s *schedule) take(r step.Request) step.Answer {
 	return a
 }
 
-// reserve spends an estimate.
+// reserve charges an estimate.
 func (s *schedule) reserve(estimate, actual int64) {
 	a := s.take(step.Request{Cost: estimate, Settles: true})
 	if !a.Allowed {
@@ -116,7 +116,7 @@ func (s *schedule) reserve(estimate, actual int64) {
 	s.used = append(s.used, charged{s.now, s.h.units(min(estimate, actual))})
 }
 
-// plain spends without settling later, perhaps charged though it is denied.
+// plain takes without a settlement, and may charge a denied take.
 func (s *schedule) plain(cost int64, charge bool) {
 	before := backlogOf(s.k, s.now)
 	a := s.take(step.Request{Cost: cost, Charge: charge})
@@ -144,7 +144,7 @@ func (s *schedule) settle() {
 	s.late -= e.late
 }
 
-// over is by how much use exceeds the burst and what flows in, in the worst interval.
+// over returns the maximum excess of usage over burst + refill in any interval.
 func (s *schedule) over() int64 {
 	var level, at, worst int64
 	for _, c := range s.used {
@@ -154,7 +154,7 @@ func (s *schedule) over() int64 {
 	return worst
 }
 
-// distinct counts the times at which those out were made.
+// distinct returns the number of different times of unsettled reservations.
 func (s *schedule) distinct() int {
 	at := map[int64]bool{}
 	for _, e := range s.out {
@@ -163,7 +163,7 @@ func (s *schedule) distinct() int {
 	return len(at)
 }
 
-// drawSettling is a limit whose units are whole microseconds, or are not.
+// drawSettling draws a limit whose units may or may not be whole microseconds.
 func drawSettling(rnd *rand.Rand) step.Params {
 	p := step.Params{Kind: step.Bucket, Count: 1, Length: 1 + rnd.Int64N(3)*999_983, Burst: 2 + rnd.Int64N(12)}
 	switch rnd.IntN(4) {
@@ -175,9 +175,9 @@ func drawSettling(rnd *rand.Rand) step.Params {
 	return p
 }
 
-// A bucket never has less of a backlog than it ought to have, and with as many marks as there are takes to settle it has
-// exactly that. What is used in any time is never more than the burst, what flows in meanwhile, and what those that were
-// out at one moment needed above their estimates.
+// A bucket never has less backlog than expected, and exactly the expected one if there are as many marks as unsettled
+// takes. The usage in any interval is at most the burst, the refill, and the actual cost above the estimates of the
+// takes unsettled at one time.
 func TestSettlingIsCounterfactual(t *testing.T) {
 	first := seed(t)
 	exact, folded, above, refunds := 0, 0, 0, int64(0)
@@ -216,7 +216,7 @@ func TestSettlingIsCounterfactual(t *testing.T) {
 			if got < want {
 				t.Fatalf("seed %d: %v, %d marks: backlog %d, less than %d", first+i, s.k, s.marks, got, want)
 			}
-			// Marks are whole microseconds, so each refund may fall short by less than one.
+			// Marks are whole microseconds, so each refund may be up to 1 µs too small.
 			slack := int64(0)
 			if s.k.p.Kind == step.Bucket && s.k.p.Drips().Den > 1 {
 				slack = (s.refunds + 1) * s.k.p.Count
@@ -244,10 +244,10 @@ func TestSettlingIsCounterfactual(t *testing.T) {
 	}
 }
 
-// Takes that accept a later place: what departs, charged what it really cost, never exceeds the burst and what flows in.
-// Takes without marks are given back where all are such; beside reservations, whose refunds hide how far ahead places are
-// promised, they are not. Nor are there more reservations than marks: of folded ones with places, one schedule in some
-// millions gives back a unit too much.
+// Takes that accept a later place: the actual cost of departures never exceeds burst + refill. Takes without marks are
+// refunded if all are without marks, and not next to reservations, whose refunds hide how far ahead places are
+// promised. Reservations never outnumber marks, because merged marks with places refund one unit too much in one
+// of some million schedules.
 func TestSettlingKeepsPlaces(t *testing.T) {
 	first := seed(t)
 	given := 0
@@ -261,7 +261,7 @@ func TestSettlingKeepsPlaces(t *testing.T) {
 		}
 		s.h = &chronicle{p: s.k.p}
 		s.now = 1e15
-		reserving := []int{0, 100, 75}[rnd.IntN(3)] // of a hundred takes
+		reserving := []int{0, 100, 75}[rnd.IntN(3)] // percentage of takes that reserve
 		var departed []*charged
 		for range 3 + rnd.IntN(23) {
 			s.now += []int64{0, 0, 1, 1, 2, rnd.Int64N(burst + 1)}[rnd.IntN(6)] * second
@@ -305,7 +305,7 @@ func TestSettlingKeepsPlaces(t *testing.T) {
 	}
 }
 
-// Three in flight and room for two marks: neighbours share one, and are given back less than they might.
+// Three reservations and room for two marks: neighbours share one, and are refunded less than possible.
 func TestSettlingSharesMarks(t *testing.T) {
 	s := &schedule{TB: t, k: newKey(step.Params{Kind: step.Bucket, Count: 1, Length: second, Burst: 10}), marks: 2}
 	s.h = &chronicle{p: s.k.p}
@@ -327,7 +327,7 @@ func TestSettlingSharesMarks(t *testing.T) {
 	}
 }
 
-// To reserve all there is for ten minutes and cancel it all frees one burst, not one for each time it was reserved.
+// Reserving all quota for ten minutes and cancelling all of it frees one burst, not one per reservation.
 func TestSettlingSavesNothingUp(t *testing.T) {
 	const burst = 60_000
 	s := &schedule{TB: t, k: newKey(step.Params{Kind: step.Bucket, Count: 1000, Length: second, Burst: burst}), marks: step.MaxMarks}
@@ -352,8 +352,8 @@ func TestSettlingSavesNothingUp(t *testing.T) {
 	}
 }
 
-// Each time a clock is behind, a take is charged by as much too early as flows in meanwhile, and no more than that again is
-// given back by it.
+// Each time a clock is behind, a take is charged too early by as much as is refilled in between, and no more than that
+// is refunded in addition.
 func TestSettlingWithClocksThatStepBack(t *testing.T) {
 	first := seed(t)
 	stepped := 0

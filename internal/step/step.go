@@ -1,74 +1,75 @@
-// Package step holds Sluice's algorithms as pure integer functions: a state, the time and a cost go in, a state and
-// an answer come out. There is no clock, no I/O and no lock here; stores bring those. Redis runs the same algorithms
-// in Lua, and a differential test keeps the two equal, so everything here must be sayable in a few Lua lines.
+// Package step contains Sluice's algorithms as pure integer functions: they take a state, the time and a cost, and
+// return a state and a decision. They have no clock, no I/O and no locks; stores provide those. Redis runs the same
+// algorithms in Lua, and a differential test keeps the two equal, so everything here must be expressible in a few lines
+// of Lua.
 //
 // # Time
 //
 // Times are microseconds since the Unix epoch and durations are microseconds. Time never runs backwards for a key: a
-// caller with a stale clock finds the state as it is and is granted nothing that a caller on time would not be.
+// caller with a stale clock is granted nothing that a caller with the right time would not be.
 //
 // # Exactness
 //
-// Nothing is rounded in the caller's favour. A bucket's state is a time with a fraction whose denominator is chosen
-// so that N per window is exact for every N and window; windows count; the sliding counter quantises the weight of
-// the window before to 1/65,536, upwards. A reference in rational arithmetic agrees with every decision (see the
+// Nothing is rounded in the caller's favour. A bucket's state is a time with a fraction whose denominator is chosen so
+// that N per window is exact for every N and window. Windows count. The sliding counter rounds the weight of the
+// previous window up to a multiple of 1/65,536. A reference in rational arithmetic agrees with every decision (see the
 // tests).
 //
 // # State
 //
-// A narrow state is a [State]: the microsecond at which it equals that of a key never seen, a value whose meaning
-// belongs to the algorithm, and a shape. Because ExpiresAt means the same for all algorithms, a table can expire and
-// evict keys knowing nothing of rules. The sliding log and the counter with sub-windows need more room and keep it in
-// a slice of words that the store owns; see [Params.Words].
+// A narrow state is a [State]: the microsecond at which it is fully reset, a value whose meaning depends on the
+// algorithm, and a shape. ExpiresAt means the same for all algorithms, so that a table can expire and evict keys
+// without their rules. The sliding log and the counter with sub-windows need more space, a slice of words that the
+// store owns; see [Params.Words].
 package step
 
-// State is what a store keeps for one key. The zero State is that of a key never seen.
+// State is the stored state of one key. The zero State is that of a new key.
 type State struct {
 	ExpiresAt int64  // from this microsecond on, the state equals the zero State
 	Value     uint64 // meaning depends on Kind
 	Shape     uint8  // Params.shape of the limit that wrote Value
 }
 
-// Request is one attempt to spend.
+// Request is one attempt to charge a cost.
 type Request struct {
-	Cost     int64  // 0 peeks: nothing is spent
-	Min      int64  // if positive, a grant of at least Min and at most Cost is accepted: what remains, or Min if that fits otherwise
-	MaxDelay int64  // accept a place this much later; a Queue without it accepts any place it has
-	Charge   bool   // charge a refused request too
+	Cost     int64  // 0 peeks: nothing is charged
+	Min      int64  // if positive, a grant from Min to Cost is accepted: what remains, or Min if that is allowed otherwise, such as with a delay
+	MaxDelay int64  // accept a place up to this much later; a Queue without it accepts any place it has
+	Charge   bool   // charge a denied request too
 	DryRun   bool   // decide, change nothing
-	Begin    bool   // start the new bucket of a key without one, though nothing is spent; see Params.HasInitial
+	Begin    bool   // create the bucket of a new key even if nothing is charged; see Params.HasInitial
 	Settles  bool   // it will be settled: a bucket keeps a mark for it
-	Known    *Known // what other shapes of the rule's states mean
+	Known    *Known // meaning of the rule's other shapes
 }
 
-// Settlement says what an earlier take really cost.
+// Settlement replaces the charge of an earlier take with its actual cost.
 type Settlement struct {
 	At      int64  // Answer.At of the take
-	Delta   int64  // what it really cost less what was charged
-	Charged int64  // what was charged; 0 if that is not known: then nothing but Delta says how much it was
-	Of      int64  // Limit when it was charged; 0 if it is still that
+	Delta   int64  // actual cost − charged cost
+	Charged int64  // charged cost; 0 if unknown: then it is taken to be |Delta|
+	Of      int64  // Limit when it was charged; 0 if unchanged
 	Settles bool   // the take had Settles
-	Known   *Known // what other shapes of the rule's states mean
+	Known   *Known // meaning of the rule's other shapes
 }
 
-// Answer is the outcome of one Request.
+// Answer is the decision about one Request.
 type Answer struct {
 	Allowed    bool
-	Never      bool  // the cost can never fit, however long one waits
-	Blocked    bool  // denied because the key is blocked; stores set it
-	Granted    int64 // what was spent; negative: what was given back
-	Remaining  int64 // the largest cost that a request without MaxDelay could spend now
-	RetryAfter int64 // when denied: the same request would be allowed this much later if no other came, perhaps with a Delay
-	ResetAfter int64 // the key is as if never seen this much later; with HasInitial the bucket is full then
-	Delay      int64 // when allowed: how long the caller must wait first
-	At         int64 // when the take counts from; names it to Adjust
+	Never      bool  // the cost exceeds the limit and can never be allowed
+	Blocked    bool  // denied because the key is blocked; set by stores
+	Granted    int64 // charged cost; negative for a refund
+	Remaining  int64 // maximum cost that would be allowed now without MaxDelay
+	RetryAfter int64 // if denied: time until the same request would be allowed, perhaps with a Delay, if no others came
+	ResetAfter int64 // time until the key is fully reset; with HasInitial, until the bucket is full
+	Delay      int64 // if allowed: time to wait before proceeding
+	At         int64 // time from which the take counts; its receipt for Adjust
 }
 
-// Words is how many words of wide state a take needs at now, at least: 0 for narrow kinds. A store that cannot give
-// a log that many gives it what it has; the log then merges entries, which counts them for longer than they last and
-// never for less.
+// Words returns the minimum number of words of wide state that a take needs at now: 0 for narrow kinds. A store that
+// cannot provide as many for a log passes as many as it has. The log then merges entries, which counts them for longer
+// than their window and never for less.
 //
-// A bucket has none unless marks are kept for takes that will be settled; with settles there is to be room for one more.
+// A bucket has words only for the marks of takes that will be settled. With settles there is room for one more mark.
 func (p *Params) Words(s State, words []uint64, now int64, settles bool) int {
 	switch p.Kind {
 	case Slices:
@@ -91,7 +92,7 @@ func (p *Params) Words(s State, words []uint64, now int64, settles bool) int {
 	return 0
 }
 
-// Wide reports whether the words are part of the state: those of a bucket are while they hold a mark.
+// Wide reports whether the words are part of the state. Those of a bucket are while they contain a mark.
 func (p *Params) Wide(words []uint64) bool {
 	if p.Kind == Bucket || p.Kind == Interval {
 		return markCount(words) > 0
@@ -99,7 +100,7 @@ func (p *Params) Wide(words []uint64) bool {
 	return len(words) > 0
 }
 
-// markCount is how many marks the words hold, if they are those of a bucket.
+// markCount returns the number of marks in a bucket's words.
 func markCount(words []uint64) int {
 	if len(words) < markHeader {
 		return 0
@@ -107,7 +108,7 @@ func markCount(words []uint64) int {
 	return int(min(words[1], uint64(markRoom(words))))
 }
 
-// GrowWords moves a wide state to a larger place.
+// GrowWords copies a wide state to a larger slice.
 func (p *Params) GrowWords(from, to []uint64) {
 	if p.Kind != Log && p.Kind != Permits {
 		copy(to, from)
@@ -121,9 +122,9 @@ func (p *Params) GrowWords(from, to []uint64) {
 	grown.save()
 }
 
-// Take decides one request and returns the state to keep, whatever the answer. The words are the wide part of the
-// state, at least [Params.Words] long, and are changed in place. They are nil for narrow kinds, and for a bucket without
-// marks whose take needs none; whether a bucket's are still needed then [Params.Wide] reports.
+// Take decides one request and returns the state to store, whether it is allowed or denied. words are the wide part of
+// the state, at least [Params.Words] long, and are changed in place. They are nil for narrow kinds, and for a bucket
+// without marks whose take needs none. [Params.Wide] reports whether a bucket still needs them afterwards.
 func (p *Params) Take(s State, words []uint64, now int64, r Request) (State, Answer) {
 	if len(words) > 0 && p.Kind <= Interval {
 		return p.takeMarked(s, words, now, r)
@@ -153,11 +154,11 @@ func (p *Params) Take(s State, words []uint64, now int64, r Request) (State, Ans
 	return next, a
 }
 
-// refuse does what a request asked for in case it does not fit as a whole: a part of it, or a charge all the same.
+// refuse handles a request that is not allowed in full: it grants a part, or charges the denied request.
 func (p *Params) refuse(s State, words []uint64, now int64, r Request, a Answer) (State, Answer) {
 	rest := r
 	if r.Min > 0 {
-		rest.Cost, rest.Min = max(min(a.Remaining, r.Cost), r.Min), 0 // Min, unless only the wait is too long
+		rest.Cost, rest.Min = max(min(a.Remaining, r.Cost), r.Min), 0 // Min, unless only the delay is too long
 		var next State
 		if next, a = p.take(s, words, now, rest); a.Allowed {
 			return next, a
@@ -167,7 +168,7 @@ func (p *Params) refuse(s State, words []uint64, now int64, r Request, a Answer)
 		s = p.charge(s, words, now, r.Cost)
 		a.Granted, a.At = 0, now
 		a.Remaining, a.ResetAfter = p.look(s, words, now)
-		// The refusal's own charge may push back the moment at which a retry succeeds.
+		// The charge for the denial may delay the time at which a retry succeeds.
 		if !a.Never {
 			rest.DryRun = true
 			_, again := p.take(s, words, now, rest)
@@ -196,7 +197,7 @@ func (p *Params) take(s State, words []uint64, now int64, r Request) (State, Ans
 	}
 }
 
-// peek answers whether one unit would be allowed, and says what remains; it changes nothing.
+// peek returns the decision about a cost of 1 and the remaining quota. It changes nothing.
 func (p *Params) peek(s State, words []uint64, now int64, r Request) Answer {
 	_, a := p.take(s, words, now, Request{Cost: 1, MaxDelay: r.MaxDelay, DryRun: true})
 	a.Granted = 0
@@ -204,7 +205,7 @@ func (p *Params) peek(s State, words []uint64, now int64, r Request) Answer {
 	return a
 }
 
-// look tells what remains and how long until the key is as if never seen.
+// look returns the remaining quota and the time until the key is fully reset.
 func (p *Params) look(s State, words []uint64, now int64) (remaining, resetAfter int64) {
 	switch p.Kind {
 	case Bucket:
@@ -236,8 +237,8 @@ func (p *Params) look(s State, words []uint64, now int64) (remaining, resetAfter
 	return remaining, max(0, s.ExpiresAt-now)
 }
 
-// charge books the cost of a refused request. A bucket is emptied at the most, so that a flood of refused requests
-// keeps a caller out for one refill and no longer; windows count on, up to the most they can hold.
+// charge charges the cost of a denied request. It empties a bucket at most, so that a flood of denied requests keeps a
+// caller out for one refill and no longer. Windows keep counting, up to their maximum.
 func (p *Params) charge(s State, words []uint64, now, cost int64) State {
 	switch p.Kind {
 	case Bucket:
@@ -253,26 +254,27 @@ func (p *Params) charge(s State, words []uint64, now, cost int64) State {
 		return p.putCounter(c)
 	case Slices:
 		return p.chargeSlices(s, words, now, cost)
-	case Permits: // who was refused is not in flight
+	case Permits: // denied requests hold no permit
 		return s
 	default:
 		return p.chargeLog(s, words, now, cost)
 	}
 }
 
-// Adjust settles an earlier take, named by the At of its answer: Delta is what it really cost less what was charged.
+// Adjust settles an earlier take, identified by the At of its decision. Delta is the actual cost minus the charged
+// cost.
 //
-// A negative Delta gives back, and never more than would be there had the take cost so much less: a bucket goes by the
-// take's mark, or without Settles by what the take itself shows has not worn off. A place in a queue is given back only if
-// nothing stands behind it; windows, counters and logs give back where the take was counted, if it still is. A positive
-// Delta was used by now at the latest, so now is when it is charged, and it may go into debt, for a bucket up to
-// [Params.Cap].
+// A negative Delta is a refund. It never leaves more quota than if the take had cost less from the start: a bucket uses
+// the take's mark, or without Settles the part that the take itself proves has not expired. A place in a queue is
+// refunded only if there are no places behind it. Windows, counters and logs refund where the take was counted, if it
+// still is. A positive Delta is charged now, because it was used by now at the latest. It may make the balance
+// negative, for a bucket down to [Params.Cap].
 //
-// A slot is given back whole by a settlement, and in part by a negative delta without Settles. A positive one renews it:
-// the answer's At is its name from then on. One that is gone, because it was not renewed in time, is taken anew by that,
-// if there is room.
+// For a concurrency limit a settlement releases the permit whole, and a negative Delta without Settles releases a part.
+// A positive Delta renews the permit, and At of the decision is its new receipt. A permit that has expired is acquired
+// again if there is room.
 func (p *Params) Adjust(s State, words []uint64, now int64, x Settlement) (State, Answer) {
-	at := max(now-maxAhead, min(x.At, now+maxAhead)) // a time that no take can have had must not wrap around
+	at := max(now-maxAhead, min(x.At, now+maxAhead)) // the receipt of no take is outside of this range, which prevents overflow
 	if p.Kind <= Interval {
 		next, given := p.settleMarked(s, words, now, at, x)
 		a := Answer{Allowed: true, Granted: given, At: x.At}

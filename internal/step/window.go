@@ -1,7 +1,8 @@
 package step
 
-// The fixed window counts what was spent in the window that ends at ExpiresAt. Value holds the count in its low 33 bits
-// and, once a soft limit has been exceeded, in the others how long before the window's end the grace ends.
+// The fixed window counts the usage in the window that ends at ExpiresAt. Value holds the count in its low 33 bits.
+// Once a soft limit has been exceeded, the other bits hold the time from the end of the grace period to the end of the
+// window.
 
 const (
 	countBits = 33
@@ -12,7 +13,7 @@ const (
 type window struct {
 	start, end int64
 	count      int64
-	grace      int64 // in grains before end; 0: to the end
+	grace      int64 // in grains before end; 0 means until the end
 }
 
 func (p *Params) window(s State, now int64) window {
@@ -25,7 +26,7 @@ func (p *Params) window(s State, now int64) window {
 	}
 }
 
-// windowAt is the empty window that now falls into.
+// windowAt returns the empty window that contains now.
 func (p *Params) windowAt(now int64) window {
 	w := window{start: now}
 	switch p.Align {
@@ -41,14 +42,14 @@ func (p *Params) windowAt(now int64) window {
 	return w
 }
 
-// add counts delta at now; crossing the limit begins the grace of a soft limit.
+// add counts delta at now. Exceeding a soft limit starts its grace period.
 func (w window) add(p *Params, now, delta int64) window {
 	before := w.count
 	w.count = clamp(w.count, delta, countMask)
 	if p.SoftExcess > 0 && before <= p.Count && w.count > p.Count {
 		w.grace = 0
 		if until := now + p.SoftPeriod; until < w.end {
-			// More than fits is only possible for a clock that is behind the whole window.
+			// More than graceMost is possible only for a clock that is behind the whole window.
 			w.grace = min(ceilDiv(w.end-until, p.grain), graceMost)
 		}
 	}
@@ -57,7 +58,7 @@ func (w window) add(p *Params, now, delta int64) window {
 
 func (w window) graceEnd(p *Params) int64 { return w.end - w.grace*p.grain }
 
-// room is what can be spent at now: of a soft limit up to what it may be exceeded by, until its grace ends.
+// room returns the quota at now: for a soft limit with the excess, until its grace period ends.
 func (w window) room(p *Params, now int64) int64 {
 	if w.count > p.Count && now > w.graceEnd(p) {
 		return 0
@@ -66,7 +67,7 @@ func (w window) room(p *Params, now int64) int64 {
 }
 
 func (p *Params) putWindow(w window) State {
-	if w.count == 0 { // all was given back
+	if w.count == 0 { // all was refunded
 		return State{}
 	}
 	return State{ExpiresAt: w.end, Value: uint64(w.count) | uint64(w.grace)<<countBits, Shape: p.shape}

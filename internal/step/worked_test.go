@@ -8,16 +8,16 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// The worked examples that explain each algorithm, as they are told: what happens when, and what comes of it.
+// The worked examples that explain each algorithm: requests at given times, and their outcomes.
 
-// line is one moment of a transcript: n requests of one unit each.
+// line is one line of a transcript: n requests of one unit each.
 type line struct {
 	at   string
 	n    int
 	want string
 }
 
-// clock reads a time of day, on a day of 2023.
+// clock parses a time of day, on a day of 2023.
 func clock(t *testing.T, s string) int64 {
 	at, err := time.Parse("15:04:05.999999", s)
 	if err != nil {
@@ -27,14 +27,14 @@ func clock(t *testing.T, s string) int64 {
 	return midnight.UnixMicro() + at.Sub(time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)).Microseconds()
 }
 
-// outcome says what came of a request in a few words.
+// outcome describes the decision about a request in a few words.
 func outcome(a step.Answer) string {
 	micros := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 	switch {
 	case a.Never:
 		return "never"
 	case !a.Allowed:
-		return fmt.Sprintf("refused for %v", micros(a.RetryAfter))
+		return fmt.Sprintf("denied for %v", micros(a.RetryAfter))
 	case a.Delay > 0:
 		return fmt.Sprintf("%d left after %v", a.Remaining, micros(a.Delay))
 	}
@@ -53,12 +53,12 @@ func TestWorkedExamples(t *testing.T) {
 			[]line{
 				{"1:00:00", 3, "1 left"},
 				{"1:00:05", 1, "0 left"},
-				{"1:00:20", 1, "refused for 40s"},
-				{"1:00:59.999999", 1, "refused for 1µs"},
+				{"1:00:20", 1, "denied for 40s"},
+				{"1:00:59.999999", 1, "denied for 1µs"},
 				{"1:01:00", 0, "4 left"},
 				{"1:09:00", 0, "4 left"}, // overflow is discarded
-				{"1:09:00", 4, "0 left"}, // idle time saved up a burst
-				{"1:09:00", 1, "refused for 1m0s"},
+				{"1:09:00", 4, "0 left"}, // idle time refills the bucket
+				{"1:09:00", 1, "denied for 1m0s"},
 			},
 		},
 		{
@@ -67,9 +67,9 @@ func TestWorkedExamples(t *testing.T) {
 			[]line{
 				{"1:00:00", 3, "1 left"},
 				{"1:00:05", 1, "0 left"},
-				{"1:00:05", 1, "refused for 10s"},
+				{"1:00:05", 1, "denied for 10s"},
 				{"1:00:20", 1, "0 left"},
-				{"1:00:29.999999", 1, "refused for 1µs"},
+				{"1:00:29.999999", 1, "denied for 1µs"},
 				{"1:00:30", 1, "0 left"},
 				{"1:01:30", 0, "4 left"},
 				{"1:09:00", 0, "4 left"},
@@ -80,9 +80,9 @@ func TestWorkedExamples(t *testing.T) {
 			step.Params{Kind: step.Bucket, Count: 1, Length: second, Burst: 3},
 			[]line{
 				{"1:00:00", 3, "0 left"},
-				{"1:00:00", 2, "refused for 1s"},
+				{"1:00:00", 2, "denied for 1s"},
 				{"1:00:01", 1, "0 left"},
-				{"1:00:01", 1, "refused for 1s"},
+				{"1:00:01", 1, "denied for 1s"},
 			},
 		},
 		{
@@ -92,7 +92,7 @@ func TestWorkedExamples(t *testing.T) {
 				{"1:00:00", 1, "2 left"},
 				{"1:00:00", 1, "1 left after 1s"},
 				{"1:00:00", 1, "0 left after 2s"},
-				{"1:00:00", 2, "refused for 1s"},
+				{"1:00:00", 2, "denied for 1s"},
 				{"1:00:01", 1, "0 left after 2s"},
 				{"1:00:10", 1, "2 left"},
 			},
@@ -103,10 +103,10 @@ func TestWorkedExamples(t *testing.T) {
 			[]line{
 				{"2:00:30", 3, "2 left"},
 				{"2:00:59.999999", 2, "0 left"},
-				{"2:00:59.999999", 1, "refused for 1µs"},
+				{"2:00:59.999999", 1, "denied for 1µs"},
 				{"2:01:00", 4, "1 left"},
 				{"2:01:29", 1, "0 left"},
-				{"2:01:29", 1, "refused for 31s"},
+				{"2:01:29", 1, "denied for 31s"},
 			},
 		},
 		{
@@ -115,10 +115,10 @@ func TestWorkedExamples(t *testing.T) {
 			[]line{
 				{"1:00:01", 1, "1 left"},
 				{"1:00:30", 1, "0 left"},
-				{"1:00:50", 1, "refused for 11s"},
+				{"1:00:50", 1, "denied for 11s"},
 				{"1:01:40", 1, "1 left"}, // the first two have left
 				{"1:01:40", 1, "0 left"},
-				{"1:02:39.999999", 1, "refused for 1µs"},
+				{"1:02:39.999999", 1, "denied for 1µs"},
 				{"1:02:40", 1, "1 left"},
 			},
 		},
@@ -130,7 +130,7 @@ func TestWorkedExamples(t *testing.T) {
 				{"1:01:12", 3, "0 left"}, // 80 % of 5 are 4
 				{"1:01:18", 0, "1 left"},
 				{"1:01:18", 1, "0 left"},
-				{"1:01:18", 1, "refused for 6.00055s"}, // 60 % are left after 6 s; the share is rounded up to 1/65,536
+				{"1:01:18", 1, "denied for 6.00055s"}, // 60 % are left after 6 s; the share is rounded up to 1/65,536
 			},
 		},
 		{
@@ -140,7 +140,7 @@ func TestWorkedExamples(t *testing.T) {
 				{"1:00:10", 5, "2 left"},
 				{"1:01:12", 3, "0 left"},
 				{"1:01:18", 0, "0 left"},
-				{"1:01:18", 1, "refused for 184µs"},
+				{"1:01:18", 1, "denied for 184µs"},
 			},
 		},
 		{
@@ -152,7 +152,7 @@ func TestWorkedExamples(t *testing.T) {
 				{"1:01:00", 0, "2 left"},
 				{"1:01:10", 0, "4 left"}, // half of the first sub-window's 4 are 2
 				{"1:01:10", 4, "0 left"},
-				{"1:01:19.999999", 1, "1 left"}, // of the first sub-window nothing is left to speak of
+				{"1:01:19.999999", 1, "1 left"}, // nearly nothing is left of the first sub-window
 			},
 		},
 		{
@@ -160,10 +160,10 @@ func TestWorkedExamples(t *testing.T) {
 			step.Params{Kind: step.Window, Count: 10, Length: minute, SoftExcess: 2, SoftPeriod: 10 * second},
 			[]line{
 				{"1:00:05", 10, "2 left"},
-				{"1:00:20", 1, "1 left"}, // the 11th begins the ten seconds
+				{"1:00:20", 1, "1 left"}, // the 11th starts the grace period of 10 s
 				{"1:00:30", 0, "1 left"},
-				{"1:00:30", 1, "0 left"}, // the 12th by then
-				{"1:00:30", 1, "refused for 30s"},
+				{"1:00:30", 1, "0 left"}, // the 12th within the grace period
+				{"1:00:30", 1, "denied for 30s"},
 				{"1:01:00", 1, "11 left"},
 			},
 		},
@@ -174,8 +174,8 @@ func TestWorkedExamples(t *testing.T) {
 				{"1:00:05", 10, "2 left"},
 				{"1:00:20", 1, "1 left"},
 				{"1:00:30.000001", 0, "0 left"},
-				{"1:00:30.000001", 1, "refused for 29.999999s"},
-				{"1:00:59", 1, "refused for 1s"},
+				{"1:00:30.000001", 1, "denied for 29.999999s"},
+				{"1:00:59", 1, "denied for 1s"},
 				{"1:01:00", 1, "11 left"},
 			},
 		},
@@ -184,7 +184,7 @@ func TestWorkedExamples(t *testing.T) {
 			step.Params{Kind: step.Window, Count: 10, Length: minute},
 			[]line{
 				{"1:00:05", 10, "0 left"},
-				{"1:00:20", 1, "refused for 40s"},
+				{"1:00:20", 1, "denied for 40s"},
 				{"1:01:00", 1, "9 left"},
 			},
 		},
@@ -193,7 +193,7 @@ func TestWorkedExamples(t *testing.T) {
 			k := newKey(c.limit)
 			for _, l := range c.lines {
 				now := clock(t, l.at)
-				if l.n == 0 { // only looks
+				if l.n == 0 { // a peek
 					if got := fmt.Sprintf("%d left", k.peek(now)); got != l.want {
 						t.Errorf("at %s: %s, want %s", l.at, got, l.want)
 					}
@@ -209,15 +209,15 @@ func TestWorkedExamples(t *testing.T) {
 	}
 }
 
-// The option to record refused requests too, as the classic description of the log does.
+// The option to record denied requests, too, as in the classic description of the log.
 func TestWorkedExampleChargingLog(t *testing.T) {
 	k := newKey(step.Params{Kind: step.Log, Count: 2, Length: minute})
 	for _, l := range []line{
 		{"1:00:01", 1, "1 left"},
 		{"1:00:30", 1, "0 left"},
-		{"1:00:50", 1, "refused for 40s"},
-		{"1:01:40", 1, "0 left"}, // the refused one of 1:00:50 still counts
-		{"1:01:49.999999", 1, "refused for 50.000001s"},
+		{"1:00:50", 1, "denied for 40s"},
+		{"1:01:40", 1, "0 left"}, // the denied one of 1:00:50 still counts
+		{"1:01:49.999999", 1, "denied for 50.000001s"},
 	} {
 		if got := outcome(k.take(clock(t, l.at), step.Request{Cost: 1, Charge: true})); got != l.want {
 			t.Errorf("at %s: %s, want %s", l.at, got, l.want)

@@ -1,8 +1,8 @@
-// Package storekit is what the stores of this repository share: it says takes in integers, and answers as decisions.
+// Package storekit converts takes to ops and answers to decisions for the stores of this repository.
 //
-// Package sluice does both as well, for stores that it asks in integers. Through the door of package private the stores
-// could have it done there, but the compiler does not see through that door: every caller's takes and decisions would have
-// to be allocated.
+// Package sluice does both as well, for remote stores. The stores do not call it through the function variables of
+// package private, because the compiler cannot see through those: every caller's takes and decisions would be allocated
+// on the heap.
 package storekit
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// SetOp checks a take and says it in integers.
+// SetOp validates a take and converts it to op.
 func SetOp(op *group.Op, t *sluice.Take) error {
 	var rule *group.Rule
 	if t.Rule != nil {
@@ -36,10 +36,10 @@ func SetOp(op *group.Op, t *sluice.Take) error {
 	return op.Validate(t.MaxDelay)
 }
 
-// Validate tells what of a take makes no sense.
+// Validate returns an error if a take is invalid.
 func Validate(t *sluice.Take) error { return SetOp(new(group.Op), t) }
 
-// FastTake tells of a take that asks for nothing but its cost which rule and numbers it is of. Of another it returns nil.
+// FastTake returns the rule and numbers of a take that has only a cost, and nil for other takes.
 func FastTake(t *sluice.Take) (*group.Rule, *step.Params) {
 	if t.Rule == nil || t.Rule.ChargeDenied || t.MinGrant != 0 || t.MaxDelay != 0 || t.Receipt != 0 || t.IdempotencyID != 0 || t.Settles || t.DryRun {
 		return nil, nil
@@ -51,7 +51,7 @@ func FastTake(t *sluice.Take) (*group.Rule, *step.Params) {
 	return private.RuleOf(t.Rule), p
 }
 
-// SetDecision says an answer as a decision.
+// SetDecision converts an answer to a decision.
 func SetDecision(d *sluice.Decision, a *group.Answer) {
 	*d = sluice.Decision{
 		Allowed: a.Allowed, ExceedsLimit: a.Never, Blocked: a.Blocked, Source: sluice.Source(a.Source),
@@ -60,7 +60,7 @@ func SetDecision(d *sluice.Decision, a *group.Answer) {
 	}
 }
 
-// Apply has the engine of the store of that name decide about takes.
+// Apply decides takes with the engine of the store of that name.
 func Apply(ctx context.Context, name string, by private.Engine, takes []sluice.Take, out []sluice.Decision) error {
 	b, ok := buffers.Get().(*buffer)
 	if !ok {
@@ -69,7 +69,7 @@ func Apply(ctx context.Context, name string, by private.Engine, takes []sluice.T
 	defer buffers.Put(b)
 	b.ops = slices.Grow(b.ops[:0], len(takes))[:len(takes)]
 	b.answers = slices.Grow(b.answers[:0], len(takes))[:len(takes)]
-	defer clear(b.ops) // or it would keep the keys
+	defer clear(b.ops) // so that the pool does not retain the keys
 	for i := range takes {
 		if err := SetOp(&b.ops[i], &takes[i]); err != nil {
 			return fmt.Errorf("%s: take %d: %w", name, i, err)
@@ -84,7 +84,7 @@ func Apply(ctx context.Context, name string, by private.Engine, takes []sluice.T
 	return nil
 }
 
-// buffer is what Apply needs for a call.
+// buffer is the reusable buffer of one call of Apply.
 type buffer struct {
 	ops     []group.Op
 	answers []group.Answer

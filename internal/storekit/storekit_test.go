@@ -31,7 +31,7 @@ func TestSetOp(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		store, out := memstore.New(), make([]sluice.Decision, 1)
-		if err := store.Apply(context.Background(), []sluice.Take{{Rule: rule, Cost: 1}}, out); err != nil { // its shortcut is for keys in use
+		if err := store.Apply(context.Background(), []sluice.Take{{Rule: rule, Cost: 1}}, out); err != nil { // the fast path is for existing keys
 			t.Fatal(err)
 		}
 		if err := store.Apply(context.Background(), []sluice.Take{take}, out); !errors.Is(err, sluice.ErrInvalid) {
@@ -44,7 +44,7 @@ func TestSetOp(t *testing.T) {
 	}
 }
 
-// allowing is an engine that allows all.
+// allowing is an engine that allows all takes.
 type allowing struct{}
 
 func (allowing) ApplyOps(_ context.Context, ops []group.Op, out []group.Answer) error {
@@ -56,7 +56,7 @@ func (allowing) ApplyOps(_ context.Context, ops []group.Op, out []group.Answer) 
 
 func (allowing) ShardOf(*group.Op) int { return 0 }
 
-// Takes and decisions that a caller has on the stack stay there: what a store is given it does not keep.
+// A store does not retain takes and decisions, so that a caller's stay on the stack.
 func TestTakesStayOnTheStack(t *testing.T) {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(1 << 30)}))
 	store := memstore.New()
@@ -71,7 +71,7 @@ func TestTakesStayOnTheStack(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		apply func(smallest int64) bool
-		most  float64 // the race detector has pools lose a quarter of what they are given; takes and decisions would be 2 more
+		most  float64 // under the race detector pools drop 25 % of their items; takes and decisions on the heap would be 2 more
 	}{{"in memory", inMemory, 0}, {"by an engine", byEngine, 1}} {
 		for _, smallest := range []int64{0, 1} {
 			if n := testing.AllocsPerRun(400, func() {

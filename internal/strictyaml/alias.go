@@ -16,7 +16,7 @@ func (c *converter) fault(at *yaml.Node, reason Reason, format string, args ...a
 	c.faults = append(c.faults, f)
 }
 
-// stop reports a bound. It is the only fault that counts then.
+// stop reports that the file exceeds a bound. It drops all other errors, because the rest of the file is not read.
 func (c *converter) stop(at *yaml.Node, format string, args ...any) {
 	if !c.stopped {
 		bounds.YAML.Reached()
@@ -26,14 +26,15 @@ func (c *converter) stop(at *yaml.Node, format string, args ...any) {
 	c.stopped = true
 }
 
-// alias adds what the alias stands for to the counts without walking it: that is what makes a bomb harmless.
+// alias adds the size of the aliased value to the counts without walking it. That makes a file that grows by aliases of
+// aliases harmless.
 func (c *converter) alias(y *yaml.Node, depth int) *Node {
 	n, known := c.anchors[y.Alias]
 	switch {
 	case !known:
-		return nil // what it stands for is at fault, and that was reported
+		return nil // the aliased value has an error, which is already reported
 	case n == nil:
-		c.fault(y, UnsupportedYAML, "the alias *%s stands inside what it is an alias for: write the value out", y.Value)
+		c.fault(y, UnsupportedYAML, "the alias *%s is inside its own anchor: write the value out", y.Value)
 		return nil
 	}
 	c.nodes += n.size

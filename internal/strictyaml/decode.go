@@ -11,17 +11,20 @@ import (
 	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
-// maxFaults is how many faults are kept: who has more has one mistake many times.
+// maxFaults is the maximum number of stored errors. A file with more usually repeats one mistake.
 const maxFaults = 1000
 
-// Decoder turns nodes into Go values. What is wrong is collected, with its place, and the method then returns false.
-// The what of a method is how messages call the value, such as "limit: burst"; it may be empty.
+// Decoder turns nodes into Go values. It collects errors with their positions; a method that reports one returns false.
+// The what of a method names the value in messages, such as "limit: burst"; it may be empty.
 type Decoder struct {
+	// Renamed maps old keys, and old values as "key: value", to their new names. They are errors, and read as the new ones.
+	Renamed map[string]string
+
 	faults  []Fault
 	dropped int
 }
 
-// Fault reports something at a node.
+// Fault reports an error at a node.
 func (d *Decoder) Fault(at *Node, format string, args ...any) {
 	if len(d.faults) == maxFaults {
 		d.dropped++
@@ -30,7 +33,7 @@ func (d *Decoder) Fault(at *Node, format string, args ...any) {
 	d.faults = append(d.faults, Fault{Line: at.Line, Column: at.Column, Msg: fmt.Sprintf(format, args...)})
 }
 
-// fault reports something about a value that has a name.
+// fault reports an error of a named value.
 func (d *Decoder) fault(at *Node, what, format string, args ...any) {
 	if what != "" {
 		what += ": "
@@ -38,7 +41,7 @@ func (d *Decoder) fault(at *Node, what, format string, args ...any) {
 	d.Fault(at, "%s%s", what, fmt.Sprintf(format, args...))
 }
 
-// Faults returns what was reported, in the order of the file, and how many more there were.
+// Faults returns the stored errors in the order of the file, and the number of errors beyond the maximum.
 func (d *Decoder) Faults() (faults []Fault, more int) {
 	slices.SortStableFunc(d.faults, func(a, b Fault) int {
 		if a.Line != b.Line {
@@ -49,30 +52,38 @@ func (d *Decoder) Faults() (faults []Fault, more int) {
 	return d.faults, d.dropped
 }
 
-// Count is how many faults were reported, so that a caller can tell whether something was sound.
+// Count returns the number of reported errors. A caller compares it before and after a call to find out whether the
+// call reported any.
 func (d *Decoder) Count() int { return len(d.faults) + d.dropped }
 
-// Fields are the keys that a mapping may have, with what to do with the value of each.
+// Fields maps the keys of a mapping to the functions that read their values.
 type Fields[T any] map[string]func(*T, *Node)
 
 // Keys lists the keys in alphabetical order.
 func (f Fields[T]) Keys() []string { return slices.Sorted(maps.Keys(f)) }
 
-// With returns these keys and more.
+// With returns these keys together with more.
 func (f Fields[T]) With(more Fields[T]) Fields[T] {
 	all := maps.Clone(f)
 	maps.Copy(all, more)
 	return all
 }
 
-// Decode calls the functions for the keys that a mapping has, in the order of the file. For keys that people write by
-// mistake, moved holds what to write instead.
+// Decode calls the functions for the keys of a mapping, in the order of the file, and reports whether n is a mapping
+// without unknown keys. moved maps keys that people write by mistake to advice.
 func Decode[T any](d *Decoder, n *Node, what string, fields Fields[T], moved map[string]string, into *T) bool {
 	if !d.IsMapping(n, what) {
 		return false
 	}
 	sound := true
 	for _, field := range n.Fields {
+		if name := d.Renamed[field.Key.Text]; fields[field.Key.Text] == nil && fields[name] != nil {
+			d.fault(field.Key, what, "%s: renamed: write %s", field.Key.Text, name)
+			if n.Field(name) != nil {
+				continue
+			}
+			field.Key.Text = name
+		}
 		if decode, known := fields[field.Key.Text]; known {
 			decode(into, field.Value)
 			continue
@@ -83,10 +94,10 @@ func Decode[T any](d *Decoder, n *Node, what string, fields Fields[T], moved map
 	return sound
 }
 
-// UnknownKey reports a key that there is not, with the closest of those that there are, which it returns if there is one.
+// UnknownKey reports an unknown key with the closest known key, and returns that key, or "" if none is close.
 func (d *Decoder) UnknownKey(key *Node, what string, known []string, moved map[string]string) (closest string) {
 	if len(d.faults) == maxFaults {
-		d.dropped++ // nobody would see what is closest
+		d.dropped++ // the error is dropped, so skip the search
 		return ""
 	}
 	if advice := moved[key.Text]; advice != "" {
@@ -110,7 +121,7 @@ func Words(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// IsMapping reports a node that is no mapping.
+// IsMapping reports whether n is a mapping; if not, it adds an error.
 func (d *Decoder) IsMapping(n *Node, what string) bool {
 	switch {
 	case n.Kind == Mapping:
@@ -123,20 +134,20 @@ func (d *Decoder) IsMapping(n *Node, what string) bool {
 	return false
 }
 
-// Sequence returns the items of a list, and reports a node that is none.
+// Sequence returns the entries of a list. It adds an error if n is not a list.
 func (d *Decoder) Sequence(n *Node, what string) ([]*Node, bool) {
 	switch n.Kind {
 	case Sequence:
 		return n.Items, true
 	case Null:
-		d.fault(n, what, "is empty: write a list, each entry after a - and a space, or remove it")
+		d.fault(n, what, "is empty: write a list, one \"- entry\" per line, or remove it")
 	default:
-		d.fault(n, what, "is %s: write a list, each entry after a - and a space", n)
+		d.fault(n, what, "is %s: write a list, one \"- entry\" per line", n)
 	}
 	return nil, false
 }
 
-// String returns a scalar's text. Numbers and booleans are taken as they are written.
+// String returns the text of a scalar; numbers and booleans as written.
 func (d *Decoder) String(n *Node, what string) (string, bool) {
 	switch {
 	case n.Kind == Null:
@@ -151,7 +162,7 @@ func (d *Decoder) String(n *Node, what string) (string, bool) {
 	return "", false
 }
 
-// Strings returns the scalars of a list, or the one that stands in place of a list.
+// Strings returns the scalars of a list. A single scalar is a list of one.
 func (d *Decoder) Strings(n *Node, what string) ([]*Node, bool) {
 	if n.Kind != Sequence {
 		_, ok := d.String(n, what)
@@ -179,7 +190,7 @@ func (d *Decoder) Bool(n *Node, what string) (value, ok bool) {
 	return false, false
 }
 
-// Int reads a whole number between two others, in decimal.
+// Int reads a decimal integer from least to most, both included.
 func (d *Decoder) Int(n *Node, what string, least, most int64) (int64, bool) {
 	value, err := strconv.ParseInt(n.Text, 10, 64)
 	digits := strings.TrimPrefix(n.Text, "-")
@@ -194,11 +205,15 @@ func (d *Decoder) Int(n *Node, what string, least, most int64) (int64, bool) {
 	return value, true
 }
 
-// OneOf reads one of some words and returns its number.
+// OneOf reads one of words and returns its index.
 func (d *Decoder) OneOf(n *Node, what string, words ...string) (int, bool) {
 	if n.Kind == Scalar {
 		if i := slices.Index(words, n.Text); i >= 0 {
 			return i, true
+		}
+		if name := d.Renamed[what[strings.LastIndex(what, " ")+1:]+": "+n.Text]; name != "" {
+			d.fault(n, what, "%s: renamed: write %s", n.Text, name)
+			return slices.Index(words, name), false
 		}
 		if best := suggest.Closest(n.Text, words); best != "" {
 			d.fault(n, what, "is %s: did you mean %q?", n, best)
@@ -209,7 +224,7 @@ func (d *Decoder) OneOf(n *Node, what string, words ...string) (int, bool) {
 	return 0, false
 }
 
-// Percent reads a percentage and returns it in hundredths of a percent.
+// Percent reads a percentage of at most most and returns it in hundredths of a percent.
 func (d *Decoder) Percent(n *Node, what string, most int) (int, bool) {
 	number, percent := strings.CutSuffix(n.Text, "%")
 	whole, fraction, _ := strings.Cut(number, ".")
@@ -220,7 +235,7 @@ func (d *Decoder) Percent(n *Node, what string, most int) (int, bool) {
 	case n.Kind != Scalar || err != nil || whole == "" || strings.HasSuffix(number, "."):
 		d.fault(n, what, "is %s: write a percentage, such as 25%%", n)
 	case len(fraction) > 2:
-		d.fault(n, what, "is %s: write at most two digits behind the point", n)
+		d.fault(n, what, "is %s: write at most two decimal places", n)
 	case hundredths > uint64(most):
 		d.fault(n, what, "is %s: write at most %d%%", n, most/100)
 	default:
@@ -258,24 +273,24 @@ func (d *Decoder) duration(n *Node, what string, least time.Duration) (time.Dura
 	return 0, false
 }
 
-// Bounds of a file. Rules that people write stay far below; what is above is a mistake or an attack.
+// Bounds of a file. Real rule files stay far below them; a larger file is a mistake or an attack.
 const (
 	MaxBytes = 1 << 20
 	MaxDepth = 32
-	MaxNodes = 100_000 // what aliases stand for counts each time
+	MaxNodes = 100_000 // aliased values count for each alias
 )
 
-// Kind is what a [Node] is.
+// Kind is the kind of a [Node].
 type Kind uint8
 
 const (
-	Null Kind = iota // nothing, ~ or null
+	Null Kind = iota // no value, ~ or null
 	Scalar
 	Mapping
 	Sequence
 )
 
-// Type is what YAML takes a plain scalar for. Quoted scalars are text.
+// Type is the YAML type of a plain scalar. Quoted scalars are text.
 type Type uint8
 
 const (
@@ -289,19 +304,20 @@ const (
 type Node struct {
 	Kind   Kind
 	Type   Type
-	Quoted bool // in quotes, or a block of text
+	Quoted bool // a quoted scalar, or a block scalar
 	Line   int
 	Column int     // in characters
-	Text   string  // of a scalar, as it was written but for quotes and escapes
+	Text   string  // of a scalar, as written except for quotes and escapes
 	Fields []Field // of a mapping, in the order of the file
 	Items  []*Node // of a sequence
-	// Lost are the keys of a mapping whose values are at fault, which has been reported. LostText is text of theirs that may
-	// hold more keys of the mapping. Partial reports that other keys or entries are missing for the same reason.
+	// Lost lists the keys of a mapping whose values have an error, which is already reported. LostText is the text of
+	// these values; it may contain other keys of the mapping. Partial means that other keys or entries are missing for
+	// the same reason.
 	Lost     []string
 	LostText string
 	Partial  bool
 
-	size, height int // with all that is below, aliases followed
+	size, height int // of the whole subtree, aliases followed
 }
 
 // Field is a key of a mapping and its value.
@@ -317,18 +333,18 @@ func (n *Node) Field(key string) *Node {
 	return nil
 }
 
-// Lacks reports whether a mapping has no value for a key, and none that is at fault.
+// Lacks reports whether a mapping has no value for key, not even one with an error.
 func (n *Node) Lacks(key string) bool { return n.Field(key) == nil && !n.MayLose(key) }
 
-// MayLose reports whether a mapping may have had a value for a key that is at fault.
+// MayLose reports whether a mapping may have a value for key that is missing from the tree because of an error.
 func (n *Node) MayLose(key string) bool {
 	return n.Partial || slices.Contains(n.Lost, key) || strings.Contains(n.LostText, key)
 }
 
-// Whole reports whether no part of the collection itself is at fault.
+// Whole reports whether no key or entry of the collection is missing because of an error.
 func (n *Node) Whole() bool { return !n.Partial && len(n.Lost) == 0 }
 
-// String is what the node is, for messages: a scalar's text, cut if it is long, and the kind of anything else.
+// String describes the node for messages: the text of a scalar, shortened if long, or the kind of a collection.
 func (n *Node) String() string {
 	switch n.Kind {
 	case Null:
@@ -344,7 +360,7 @@ func (n *Node) String() string {
 	return Quote(n.Text)
 }
 
-// Quote quotes a text for a message and cuts it if it is long.
+// Quote quotes text for a message and shortens it to 60 bytes.
 func Quote(text string) string {
 	const most = 60
 	if len(text) > most {
@@ -353,21 +369,21 @@ func Quote(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// Fault is something that is wrong with a file.
+// Fault is an error in a file.
 type Fault struct {
 	Line, Column int
 	Reason       Reason
-	Msg          string // what is wrong and what to write instead
-	Key          string // with the reason KeyType: the key as it was written
+	Msg          string // the error, and what to write instead
+	Key          string // for the reason KeyType: the key as written
 }
 
-// Reason sorts faults for callers that have words of their own for some.
+// Reason classifies errors for callers that word some of them differently.
 type Reason uint8
 
 const (
 	Other           Reason = iota
 	KeyType                // a key is not text
-	UnsupportedYAML        // no YAML that this package reads
-	TooLarge               // beyond a bound
-	Duplicate              // a key stands there twice
+	UnsupportedYAML        // YAML that this package does not read
+	TooLarge               // exceeds a bound
+	Duplicate              // a key occurs twice
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// scalar is the one value of a file.
+// scalar returns the node of a file's only value.
 func scalar(t *testing.T, text string) *strictyaml.Node {
 	t.Helper()
 	root, faults := strictyaml.Parse([]byte("v: " + text))
@@ -45,7 +45,7 @@ var decoderTests = []struct{ kind, text, want string }{
 	{"percent", "0.25%", "25 true"},
 	{"percent", "100.00%", "10000 true"},
 	{"percent", "100.01%", `"it: is "100.01%": write at most 100%"`},
-	{"percent", "1.234%", `"it: is "1.234%": write at most two digits behind the point"`},
+	{"percent", "1.234%", `"it: is "1.234%": write at most two decimal places"`},
 	{"percent", "25", `"it: is 25: write a percentage, 25%"`},
 	{"percent", "-5%", `"it: is "-5%": write a percentage, such as 25%"`},
 	{"percent", "5.%", `"it: is "5.%": write a percentage, such as 25%"`},
@@ -78,8 +78,8 @@ var decoderTests = []struct{ kind, text, want string }{
 	{"strings", "a", "1 true"},
 	{"strings", "[a, [b]]", `"it: is a list: write one value"`},
 	{"sequence", "[a, b]", "2 true"},
-	{"sequence", "a", `"it: is "a": write a list, each entry after a - and a space"`},
-	{"sequence", "", `"it: is empty: write a list, each entry after a - and a space, or remove it"`},
+	{"sequence", "a", `"it: is "a": write a list, one "- entry" per line"`},
+	{"sequence", "", `"it: is empty: write a list, one "- entry" per line, or remove it"`},
 	{"mapping", "{}", "true"},
 	{"mapping", "", `"it: is empty: write key: value below it, or remove it"`},
 	{"mapping", "[a]", `"it: is a list: write a mapping, key: value"`},
@@ -125,7 +125,7 @@ func TestDecode(t *testing.T) {
 	var d strictyaml.Decoder
 	var v target
 	if strictyaml.Decode(&d, root, "rule", fields, map[string]string{"rate": "write limit"}, &v) {
-		t.Error("unknown keys are sound")
+		t.Error("unknown keys are accepted")
 	}
 	if got := strings.Join(v.seen, " "); got != "per=1 name=3" {
 		t.Errorf("read %s", got)
@@ -153,7 +153,7 @@ func TestFaultsAreBoundedAndInOrder(t *testing.T) {
 	}
 	faults, more := d.Faults()
 	if len(faults) != 1000 || more != 500 || d.Count() != 1500 || faults[0].Line > faults[999].Line {
-		t.Errorf("%d faults and %d more, from line %d", len(faults), more, faults[0].Line)
+		t.Errorf("%d errors and %d more, from line %d", len(faults), more, faults[0].Line)
 	}
 }
 

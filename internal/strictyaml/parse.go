@@ -14,8 +14,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/panics"
 )
 
-// Parse reads a file of one document. The faults are all that is wrong with it as YAML; the tree is nil if it could not be
-// read at all, and otherwise lacks what the faults are about. An empty file is a node of kind Null.
+// Parse reads a file of one document. It returns all errors of the YAML itself. The tree is nil if nothing could be
+// read; otherwise the values with errors are missing from it. An empty file is a node of kind Null.
 func Parse(data []byte) (*Node, []Fault) {
 	all := ParseAll(data)
 	faults := all[0].Faults
@@ -31,13 +31,13 @@ const MaxDocuments = 1000
 // Document is one document of a file, with the positions of the whole file.
 type Document struct {
 	Root   *Node   // as [Parse] returns it
-	Faults []Fault // of this document
-	Line   int     // where it begins
+	Faults []Fault // errors of this document
+	Line   int     // first line
 	Data   []byte  // its text
 }
 
-// ParseAll reads a file of documents that are separated by lines of three dashes. There is at least one. A file that is
-// beyond a bound, or not UTF-8, is one document with a nil Root.
+// ParseAll reads the documents of a file, separated by lines of three dashes. It returns at least one. A file that
+// exceeds a bound or is not UTF-8 is one document with a nil Root.
 func ParseAll(data []byte) []Document {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	parts, fault := split(data)
@@ -49,7 +49,7 @@ func ParseAll(data []byte) []Document {
 	for _, p := range parts {
 		d := Document{Line: p.line + 1, Data: p.data}
 		d.Root, d.Faults = c.document(p)
-		if c.stopped { // the sum is beyond a bound, and the rest unknown
+		if c.stopped { // the file exceeds a bound in total; the other documents are not read
 			return []Document{{Line: 1, Data: data, Faults: d.Faults}}
 		}
 		documents = append(documents, d)
@@ -79,14 +79,14 @@ func split(data []byte) ([]part, *Fault) {
 	return parts, nil
 }
 
-// part is some lines of a file.
+// part is a sequence of lines of a file.
 type part struct {
 	data []byte
-	line int // before its first
+	line int // number of lines before it
 }
 
-// documents divides a file at its document markers. YAML takes a line that begins with one for a marker wherever it is, in
-// quoted texts and block scalars too.
+// documents splits a file at its document markers. YAML reads every line that starts with a marker as one, even inside
+// quoted text and block scalars.
 func documents(data []byte) []part {
 	var parts []part
 	start, first, line, begun := 0, 0, 0, false
@@ -127,7 +127,7 @@ func isMarker(line []byte, marker string) bool {
 	return ok && (len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t')
 }
 
-// document reads one document; of one with syntax errors, the parts without.
+// document reads one document. If it has syntax errors, it keeps the parts without any.
 func (c *converter) document(p part) (*Node, []Fault) {
 	c.faults = nil
 	tree, err := p.load()
@@ -148,7 +148,7 @@ func (c *converter) document(p part) (*Node, []Fault) {
 	return root, append(faults, c.faults...)
 }
 
-// load reads the one value of the part, or returns the first error in it.
+// load returns the only YAML value of the part, or the first error. Its lines are those of the whole file.
 func (p part) load() (*yaml.Node, error) {
 	if f := checkCharacters(p.data); f != nil {
 		return nil, &characterError{*f}
@@ -163,17 +163,17 @@ func (p part) load() (*yaml.Node, error) {
 	return document.Content[0], nil
 }
 
-const tooManyNodes = "the file has more than 100000 values, those that aliases stand for included: " +
-	"split it, and write aliases out less often"
+const tooManyNodes = "the file has more than 100000 values, aliased values included: " +
+	"split it, or use fewer aliases"
 
 var errSecondDocument = errors.New(
-	"yaml: the file goes on behind its value: write key: value, one below the other")
+	"yaml: unexpected text after the value: write one key: value per line")
 
-const secondDocumentMsg = "a second document begins here (---): a file holds one, " +
-	"so write the second to a file of its own"
+const secondDocumentMsg = "a second document begins here (---), but a file may have only one: " +
+	"move it to another file"
 
-// load has the library read the one document. The library is large and the input anybody's: if it panics, that is a
-// fault of the file and not the end of the process.
+// load parses the document with the YAML library. A panic of the library becomes an error of the file, because anyone
+// may have written the file.
 func load(r io.Reader) (document *yaml.Node, err error) {
 	defer panics.Recover(func(e *panics.Error) { document, err = nil, fmt.Errorf("yaml: %v", e.Value) })
 	d := yaml.NewDecoder(r)
@@ -182,13 +182,13 @@ func load(r io.Reader) (document *yaml.Node, err error) {
 		return nil, err
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, errSecondDocument // or an error, in what can only be one
+		return nil, errSecondDocument // or an error of text that follows the value
 	}
 	return document, nil
 }
 
-// separators counts what can stand before a value: no file has more values than that, give or take one. The library
-// needs a hundred times the size of a file that is all separators, so they are counted before it is asked.
+// separators counts the characters that can precede a value; a file has at most one value more. They are counted before
+// the library parses the file, because it needs about 100 times the size of a file that consists of separators.
 func separators(data []byte) int {
 	n := 0
 	for i, b := range data {
@@ -204,16 +204,16 @@ func separators(data []byte) int {
 	return n
 }
 
-// converter makes nodes of the library's. Each of those is converted once; an alias shares the node.
+// converter converts the library's nodes. Each is converted once; an alias shares the node.
 type converter struct {
-	anchors map[*yaml.Node]*Node // nil while its inside is converted
+	anchors map[*yaml.Node]*Node // nil while the anchored value is being converted
 	nodes   int                  // aliases followed
 	faults  []Fault
-	stopped bool // the file is beyond a bound: the rest does not matter
+	stopped bool // the file exceeds a bound and is not read further
 	lost    map[*yaml.Node]*loss
 }
 
-// convert returns nil for what is at fault and for all that comes after a bound was reached.
+// convert returns nil for a value with an error, and for every value after a bound was exceeded.
 func (c *converter) convert(y *yaml.Node, depth int) *Node {
 	if c.stopped {
 		return nil
@@ -234,7 +234,7 @@ func (c *converter) convert(y *yaml.Node, depth int) *Node {
 		n.Lost, n.LostText, n.Partial = l.keys, l.text, l.partial
 	}
 	if y.Style&yaml.TaggedStyle != 0 {
-		c.fault(y, UnsupportedYAML, "tags such as %s are not used here: remove it, and quote a value that is to be text",
+		c.fault(y, UnsupportedYAML, "tags such as %s are not supported: remove it, and quote the value if it is text",
 			Quote(y.Tag))
 		return nil
 	}
@@ -278,7 +278,7 @@ func (c *converter) fields(n *Node, y *yaml.Node, depth int) {
 			continue
 		}
 		if line, twice := first[k.Text]; twice {
-			c.fault(key, Duplicate, "%s stands here twice, first at line %d: remove one", Quote(k.Text), line)
+			c.fault(key, Duplicate, "duplicate key %s, first at line %d: remove one", Quote(k.Text), line)
 			continue
 		}
 		first[k.Text] = k.Line
@@ -294,11 +294,11 @@ func (c *converter) fields(n *Node, y *yaml.Node, depth int) {
 
 func (c *converter) key(y *yaml.Node) *Node {
 	if y.Kind == yaml.AliasNode {
-		c.fault(y, KeyType, "the key is an alias, *%s: write it out", y.Value)
+		c.fault(y, KeyType, "the key is an alias, *%s: write the key out", y.Value)
 		return nil
 	}
 	if y.Kind == yaml.ScalarNode && y.Tag == "!!merge" {
-		c.fault(y, UnsupportedYAML, `merge keys (<<) are not used here: write the keys out, or quote it if you mean the text "<<"`)
+		c.fault(y, UnsupportedYAML, `merge keys (<<) are not supported: write the keys out, or quote the text "<<"`)
 		return nil
 	}
 	k := c.convert(y, 1)
@@ -320,7 +320,7 @@ func (c *converter) scalar(n *Node, y *yaml.Node) {
 	n.Kind, n.Text = Scalar, y.Value
 	n.Quoted = y.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
 	if i := strings.IndexFunc(y.Value, isControl); i >= 0 {
-		c.fault(y, UnsupportedYAML, "the text has a control character in it, %q: remove it", y.Value[i:i+1])
+		c.fault(y, UnsupportedYAML, "the text contains a control character, %q: remove it", y.Value[i:i+1])
 	}
 	switch y.Tag {
 	case "!!null":
@@ -334,7 +334,7 @@ func (c *converter) scalar(n *Node, y *yaml.Node) {
 	}
 }
 
-// checkCharacters finds what is no text, or text that one reader takes for the end of a line and another does not.
+// checkCharacters finds bytes that are not text, and characters that only some readers treat as the end of a line.
 func checkCharacters(data []byte) *Fault {
 	line, start := 1, 0
 	for i := 0; i < len(data); {
@@ -349,7 +349,7 @@ func checkCharacters(data []byte) *Fault {
 		case r == '\r':
 			msg = "a carriage return does not end a line here: end lines with a line feed"
 		case isControl(r), r == '\u0085', r == '\u2028', r == '\u2029', r == '\ufeff', r == '\ufffe', r == '\uffff':
-			msg = fmt.Sprintf("an invisible character, %U: remove it", r)
+			msg = fmt.Sprintf("invisible character %U: remove it", r)
 		}
 		if msg != "" {
 			return &Fault{Line: line, Column: utf8.RuneCount(data[start:i]) + 1, Reason: UnsupportedYAML, Msg: msg}
@@ -359,7 +359,7 @@ func checkCharacters(data []byte) *Fault {
 	return nil
 }
 
-// isControl is for characters that have no place in a text of any kind.
+// isControl reports whether r is a control character that no text may contain.
 func isControl(r rune) bool {
 	return r < ' ' && r != '\n' && r != '\t' && r != '\r' || r >= 0x7f && r < 0xa0 && r != '\u0085'
 }

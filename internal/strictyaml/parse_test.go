@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the results of the transcripts")
 
-// Transcripts are cases of "==== case: NAME", a file, "==== result" and what becomes of it: faults, or the tree.
+// Transcripts are cases of "==== case: NAME", a file, "==== result" and its errors or its tree.
 func TestTranscripts(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(names) == 0 {
@@ -103,7 +103,7 @@ func dump(b *strings.Builder, n *strictyaml.Node, indent string) {
 	}
 }
 
-// laughs is the well-known bomb: each level is ten times the one before.
+// laughs returns a "billion laughs" file: each level is ten times as large as the one before.
 func laughs(levels int) []byte {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
@@ -131,7 +131,7 @@ func TestBoundsAreKept(t *testing.T) {
 		"many values":       {[]byte("[" + strings.Repeat("a ,", 190_000) + "]"), 80, "more than 100000 values"},
 		"many comments":     {[]byte(strings.Repeat("a:\n# c\n", 149_000)), 1, "more than 100000 values"},
 		"too large":         {make([]byte, 1<<20+1), 1, "at most 1048576 are read"},
-		"itself":            {[]byte("a: &a [*a]"), 1, "inside what it is an alias for"},
+		"itself":            {[]byte("a: &a [*a]"), 1, "inside its own anchor"},
 		"deep by aliases":   {[]byte(deepAliases()), 1, "deeper than 32"},
 	}
 	for name, bomb := range bombs {
@@ -141,7 +141,7 @@ func TestBoundsAreKept(t *testing.T) {
 			_, faults := strictyaml.Parse(bomb.data)
 			runtime.ReadMemStats(&after)
 			if len(faults) != 1 || !strings.Contains(faults[0].Msg, bomb.says) || faults[0].Line == 0 || faults[0].Column == 0 {
-				t.Errorf("got %+v, want one fault that says %q", faults, bomb.says)
+				t.Errorf("got %+v, want one error with %q", faults, bomb.says)
 			}
 			if used := after.TotalAlloc - before.TotalAlloc; used > bomb.megabytes<<20 {
 				t.Errorf("allocated %d bytes, want at most %d MiB", used, bomb.megabytes)
@@ -155,7 +155,7 @@ func deepAliases() string {
 	return fmt.Sprintf("a: &a "+twelve+"b: &b "+twelve+"c: "+twelve, "x", "*a", "*b")
 }
 
-// Aliases that stand for little are fine, and share what they stand for.
+// Aliases of small values are allowed, and share their node.
 func TestAliasesAreShared(t *testing.T) {
 	root, faults := strictyaml.Parse([]byte("a: &x {k: [1, 2]}\nb: *x\nc: [*x, *x]\n"))
 	if len(faults) > 0 {
@@ -170,15 +170,15 @@ func TestCharacters(t *testing.T) {
 	tests := map[string]struct{ input, want string }{
 		"not UTF-8":               {"a: 1\nb: \xff\n", "2:4: the file is not UTF-8"},
 		"UTF-16":                  {"\xff\xfea\x00", "1:1: the file is not UTF-8"},
-		"NUL":                     {"a: \x00\n", "1:4: an invisible character, U+0000"},
-		"escape":                  {"a: é\x1b\n", "1:5: an invisible character, U+001B"},
-		"delete":                  {"a: \x7f\n", "1:4: an invisible character, U+007F"},
-		"next line":               {"a: \u0085\n", "1:4: an invisible character, U+0085"},
-		"line separator":          {"a: \u2028\n", "1:4: an invisible character, U+2028"},
-		"byte order mark inside":  {"a: \ufeff\n", "1:4: an invisible character, U+FEFF"},
+		"NUL":                     {"a: \x00\n", "1:4: invisible character U+0000"},
+		"escape":                  {"a: é\x1b\n", "1:5: invisible character U+001B"},
+		"delete":                  {"a: \x7f\n", "1:4: invisible character U+007F"},
+		"next line":               {"a: \u0085\n", "1:4: invisible character U+0085"},
+		"line separator":          {"a: \u2028\n", "1:4: invisible character U+2028"},
+		"byte order mark inside":  {"a: \ufeff\n", "1:4: invisible character U+FEFF"},
 		"carriage return alone":   {"a: 1\rb: 2\n", "1:5: a carriage return does not end a line"},
-		"NUL by escape":           {"a: \"\\0\"\n", "1:4: the text has a control character"},
-		"key with NUL by escape":  {"\"\\0\": 1\n", "1:1: the text has a control character"},
+		"NUL by escape":           {"a: \"\\0\"\n", "1:4: the text contains a control character"},
+		"key with NUL by escape":  {"\"\\0\": 1\n", "1:1: the text contains a control character"},
 		"byte order mark at once": {"\ufeffa: 1\n", "mapping @1:1\n  \"a\" @1:1: int \"1\" @1:4"},
 		"lines of Windows":        {"a: 1\r\nb: 2\r\n", "\"b\" @2:1: int \"2\" @2:4"},
 		"nothing":                 {"", "null @1:1"},
@@ -210,12 +210,12 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		root, faults := strictyaml.Parse(data)
 		if root == nil && len(faults) == 0 {
-			t.Fatal("neither a tree nor a fault")
+			t.Fatal("neither a tree nor an error")
 		}
 		lines := strings.Count(string(data), "\n") + 1
 		for _, fault := range faults {
 			if fault.Msg == "" || fault.Line < 1 || fault.Line > lines+1 || fault.Column < 1 {
-				t.Errorf("fault without a place in the file: %+v", fault)
+				t.Errorf("error without a position: %+v", fault)
 			}
 		}
 		if root != nil {
@@ -226,7 +226,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// check walks a tree and counts its nodes, what aliases stand for each time.
+// check walks a tree and counts its nodes; aliased values count for each alias.
 func check(t *testing.T, n *strictyaml.Node, depth int) int {
 	t.Helper()
 	if depth > strictyaml.MaxDepth || n.Line < 1 || n.Column < 1 {
@@ -247,7 +247,7 @@ func check(t *testing.T, n *strictyaml.Node, depth int) int {
 	return nodes
 }
 
-// The bound is counted once for a file that exceeds it in some way, and not for one at the border.
+// A file that exceeds the bound is counted once, and one at the bound is not counted.
 func TestCounts(t *testing.T) {
 	size := func(n int) string { return "a: " + strings.Repeat("x", n-3) }
 	depth := func(n int) string { return strings.Repeat("[", n-1) + "1" + strings.Repeat("]", n-1) }

@@ -10,22 +10,22 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A document with a syntax error is divided where the bounds of its values are clear: at the keys of one mapping and the
-// entries of one list, which begin at the same column. Parts that can be read alone are kept, and the others divided again.
+// A document with a syntax error is divided where the extent of its values is clear: at the keys of one mapping and the
+// entries of one list, which begin at the same column. Parts that parse alone are kept; the others are divided again.
 
-// Bounds of the search for syntax errors. A file beyond them has its first errors reported.
+// Bounds of the search for syntax errors. If a file exceeds them, only its first errors are reported.
 const (
 	maxRecoverDepth = 8
-	maxRecoverBytes = 8 << 20 // parsed in all
+	maxRecoverBytes = 8 << 20 // parsed in total
 	maxSyntaxFaults = 100
-	maxFaultyLines  = 64 // tried to find one
+	maxFaultyLines  = 64 // tried to find the line of an error
 	maxFaultyBytes  = 2 << 20
 )
 
-// loss is what a collection of a document with syntax errors lacks.
+// loss lists the parts that are missing from a collection because of syntax errors.
 type loss struct {
-	keys    []string // whose values could not be read
-	text    string   // of these values; it may have other keys
+	keys    []string // keys whose values could not be read
+	text    string   // text of these values; it may contain other keys
 	partial bool     // entries of a list are missing
 }
 
@@ -36,11 +36,11 @@ type recovery struct {
 	lost   map[*yaml.Node]*loss
 	bytes  int // parsed
 
-	indentation bool // an error is about how far a line is indented
+	indentation bool // an error is about the indentation of a line
 }
 
-// recoverParts returns the value of a document with a syntax error, without the parts that have one, and all of these
-// errors. It returns nil if no bounds are clear.
+// recoverParts returns the value of a document without the parts that have syntax errors, and all of these errors. It
+// returns nil if the document cannot be divided.
 func recoverParts(p part, err error, lost map[*yaml.Node]*loss) (*yaml.Node, []Fault) {
 	r := &recovery{whole: p.data, lost: lost}
 	first := r.faultOf(p, err)
@@ -48,16 +48,16 @@ func recoverParts(p part, err error, lost map[*yaml.Node]*loss) (*yaml.Node, []F
 		return nil, []Fault{first}
 	}
 	tree := r.divide(p, 0)
-	if len(r.faults) == 0 { // nothing is wrong with the parts, only with how they stand together
+	if len(r.faults) == 0 { // the parts are valid, but not in this order or indentation
 		return nil, []Fault{first}
 	}
 	if outside := r.indentation || strings.HasSuffix(err.Error(), "expected '-' indicator"); outside && len(r.faults) == 1 && r.faults[0].Line == first.Line {
-		r.faults[0] = first // with all that is around the line more is known
+		r.faults[0] = first // the error of the whole document has more context than that of one line
 	}
 	return tree, r.faults
 }
 
-// read returns the value of a part, or nil if it cannot be read, which is reported.
+// read returns the value of a part, or reports why it cannot be read and returns nil.
 func (r *recovery) read(p part, depth int) *yaml.Node {
 	tree, err := r.load(p)
 	if err == nil || errors.Is(err, io.EOF) {
@@ -82,7 +82,7 @@ func (r *recovery) load(p part) (*yaml.Node, error) {
 func (r *recovery) report(p part, err error) {
 	if m := unknownAnchor.FindStringSubmatch(strings.TrimPrefix(err.Error(), "yaml: ")); m != nil {
 		if bytes.Contains(r.whole, []byte("&"+m[1])) {
-			return // another part has it
+			return // already reported for another part
 		}
 	}
 	if len(r.faults) < maxSyntaxFaults && (r.bytes <= maxRecoverBytes || len(r.faults) == 0) {
@@ -105,11 +105,12 @@ func (r *recovery) faultOf(p part, err error) Fault {
 	return f
 }
 
-// errIndentation is about a line that is indented less than the value before it and more than what that belongs to.
+// errIndentation is the error of a line that is indented less than the value before it and more than the parent of that
+// value.
 var errIndentation = errors.New("yaml: did not find expected key")
 
-// divide reads a part as a mapping or a list whose entries begin at the column of its first, each for itself. It returns nil
-// if the part is neither.
+// divide reads a part as a mapping or a list whose entries begin at the column of the first, each entry separately. It
+// returns nil if the part is neither.
 func (r *recovery) divide(p part, depth int) *yaml.Node {
 	lines := strings.SplitAfter(string(p.data), "\n")
 	first, indent, begins := -1, 0, (func(string) bool)(nil)
@@ -149,7 +150,7 @@ func (r *recovery) divide(p part, depth int) *yaml.Node {
 	return node
 }
 
-// entry adds one entry of a mapping or list to it, given by its lines, or notes that it is lost.
+// entry adds one entry, given by its lines, to a mapping or list, or records that it is missing.
 func (r *recovery) entry(to *yaml.Node, lines []string, line, depth int) {
 	whole := part{[]byte(strings.Join(lines, "")), line}
 	tree, err := r.load(whole)
@@ -179,7 +180,7 @@ func (r *recovery) entry(to *yaml.Node, lines []string, line, depth int) {
 		to.Content = append(to.Content, key, value)
 		return
 	}
-	if key == nil { // the value stands on the line of its key
+	if key == nil { // the value is on the line of its key
 		r.report(whole, err)
 	}
 	text, _ := lineOf(lines[0])
@@ -187,8 +188,8 @@ func (r *recovery) entry(to *yaml.Node, lines []string, line, depth int) {
 	lost.text += strings.Join(lines[1:], "")
 }
 
-// field reads a key whose value stands on the lines below it, or returns nil for a value on the same line. A value that cannot
-// be read is nil, and reported.
+// field reads a key whose value is on the lines below it. It returns nil if the value is on the same line. If the value
+// cannot be read, it reports why and returns a nil value.
 func (r *recovery) field(p part, lines []string, depth int) (key, value *yaml.Node) {
 	text, indent := lineOf(lines[0])
 	m := keyPattern.FindStringSubmatch(text)
@@ -203,7 +204,7 @@ func (r *recovery) field(p part, lines []string, depth int) (key, value *yaml.No
 	return key, r.read(part{p.data[len(lines[0]):], p.line + 1}, depth)
 }
 
-// keyPattern is a key that begins a line: one in quotes, or plain words.
+// keyPattern matches a key at the start of a line, quoted or plain.
 var keyPattern = regexp.MustCompile("^(\"[^\"]*\"|'[^']*'|[^-\\s{}\\[\\],:#\"'&*!|>%@`?][^{}\\[\\],:#\"']*?)[ \t]*:(?:[ \t]|$)")
 
 func isKey(text string) bool { return keyPattern.MatchString(text) }

@@ -11,10 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// syntaxFault makes a fault of the library's error. The library says in its own words what it expected, and often the
-// line where the surrounding value begins instead of the one at fault.
+// syntaxFault converts the library's error. The library describes what it expected, and often gives the line where the
+// enclosing value begins instead of the line with the error.
 //
-// To find the line it parses the file again, and adds the bytes to parsed.
+// To find that line it parses the file again, and adds the number of bytes to parsed.
 func syntaxFault(data []byte, err error, parsed *int) Fault {
 	msg := strings.TrimPrefix(err.Error(), "yaml: ")
 	line := 1
@@ -48,10 +48,10 @@ var (
 	unknownAnchor = regexp.MustCompile(`^unknown anchor '([^']*)' referenced$`)
 )
 
-// anchorFault finds the alias, which the library names but does not place.
+// anchorFault finds the position of the alias, because the library only gives its name.
 func anchorFault(data []byte, name string) Fault {
 	f := Fault{Line: 1, Column: 1, Reason: UnsupportedYAML}
-	f.Msg = fmt.Sprintf("*%s is an alias for an anchor &%s that is not there: if you mean the text, quote it, %q",
+	f.Msg = fmt.Sprintf("unknown anchor &%[2]s of the alias *%[1]s: define it, or quote the text, %[3]q",
 		name, name, "*"+name)
 	alias := regexp.MustCompile(`(?:^|[\s,\[{:-])(\*` + regexp.QuoteMeta(name) + `)(?:$|[\s,\]}])`)
 	for i, text := range strings.Split(string(data), "\n") {
@@ -64,8 +64,8 @@ func anchorFault(data []byte, name string) Fault {
 	return f
 }
 
-// faultyLine finds the line at fault: the one behind the longest part of the file that can be read. It looks back from
-// where the library gave up, and gives up itself, with 0, when that would take long.
+// faultyLine returns the line with the error: the one after the longest prefix of the file that parses. It searches
+// backwards from the position where the library stopped. It returns 0 if the search would take too long.
 func faultyLine(data []byte, sum *int) int {
 	if *sum > maxRecoverBytes {
 		return 0
@@ -96,7 +96,7 @@ func faultyLine(data []byte, sum *int) int {
 	return 0
 }
 
-// byteReader gives out one byte at a time, and so knows how far somebody has read.
+// byteReader returns one byte per call, and so records how far the library has read.
 type byteReader struct {
 	data []byte
 	read int
@@ -114,20 +114,20 @@ func (r *byteReader) Read(b []byte) (int, error) {
 	return 1, nil
 }
 
-// syntax is what is known of a fault in the YAML itself.
+// syntax describes an error in the YAML itself.
 type syntax struct {
-	problem string // in the library's words
-	text    string // of the line
-	above   string // the line before
-	at      int    // the byte of text at fault
+	problem string // the library's message
+	text    string // the line
+	above   string // the line above
+	at      int    // byte offset of the error in text
 }
 
-// advice says what is wrong and what to write instead, and moves at to where that is.
+// advice returns a message with the error and what to write instead, and moves at to the position of the error.
 func (s *syntax) advice() string {
 	indent := s.text[:len(s.text)-len(strings.TrimLeft(s.text, " \t"))]
 	if i := strings.IndexByte(indent, '\t'); i >= 0 {
 		s.at = i
-		return "a tab character cannot indent: use spaces"
+		return "indented with a tab: use spaces"
 	}
 	switch s.problem {
 	case "mapping values are not allowed in this context":
@@ -140,29 +140,29 @@ func (s *syntax) advice() string {
 		if m := unknownEscape.FindStringIndex(s.text); m != nil {
 			s.at = m[0]
 		}
-		return `in double quotes a backslash begins an escape: use single quotes, as in '\d+'`
+		return `unknown escape in double quotes: use single quotes, as in '\d+'`
 	case "found unexpected end of stream":
 		s.at = max(s.at, strings.IndexAny(s.text, `"'`))
-		return "a quote is opened and not closed: close it, or quote the whole text in the other kind of quotes"
+		return "unclosed quote: close it, or quote the whole text in the other kind of quotes"
 	case "could not find expected ':'":
-		return "this is neither key: value nor part of a list: write a colon with a space behind it, " +
-			"or begin with - and a space"
+		return "neither key: value nor a list entry: write a colon and a space after the key, " +
+			"or begin the line with - and a space"
 	case "did not find expected key":
 		return s.strayText()
 	case "did not find expected '-' indicator":
-		return "this line stands where the list above it stands: begin with - and a space, " +
-			"or indent it like the keys that it belongs to"
+		return "this line has the indentation of the list above: begin it with - and a space, " +
+			"or indent it like the other keys of its mapping"
 	case "did not find expected ',' or ']'":
-		return "a list in [ ] has no end, or no comma between two entries; quote entries that have [ ] { } or , in them"
+		return "a list in [ ] has no end, or lacks a comma between two entries; quote entries that contain [ ] { } or ,"
 	case "did not find expected ',' or '}'":
-		return "a mapping in { } has no end, or no comma between two entries; " +
-			`quote values that have { } [ ] or , in them, as in {path: "/users/{id}"}`
+		return "a mapping in { } has no end, or lacks a comma between two entries; " +
+			`quote values that contain { } [ ] or , as in {path: "/users/{id}"}`
 	case "did not find expected node content":
-		return "there is a , ] or } where a value should be, or a [ or { without an end"
+		return "found , ] or } instead of a value, or a [ or { without an end"
 	case "block sequence entries are not allowed in this context":
-		return "a list cannot begin here: begin it on a line of its own, or write it in [ ]"
+		return "a list cannot begin here: begin it on the next line, or write it in [ ]"
 	case "did not find expected comment or line break":
-		return "text cannot begin behind | or >: begin it on the next line, or quote a value that begins with one of them"
+		return "text cannot follow | or > on the same line: begin it on the next line, or quote a value that begins with | or >"
 	}
 	if strings.HasPrefix(strings.TrimLeft(s.text, " "), "%") {
 		return "a line cannot begin with %: remove the directive, or quote the text"
@@ -178,7 +178,7 @@ var (
 
 func (s *syntax) strayColon() string {
 	if tightColon.MatchString(s.above) {
-		return "the line above has no space behind its colon: write key: value"
+		return "the line above has no space after its colon: write key: value"
 	}
 	first := strings.Index(s.text, ": ")
 	if first >= 0 {
@@ -188,10 +188,10 @@ func (s *syntax) strayColon() string {
 		}
 	}
 	if withValue.MatchString(s.above) {
-		return "this line is indented deeper than the one above, which has a value already: " +
+		return "this line is indented deeper than the line above, which already has a value: " +
 			"give keys of one mapping the same indentation"
 	}
-	return "a colon cannot stand here: quote a value that has a colon and a space in it, " +
+	return "unexpected colon: quote a value that contains a colon and a space, " +
 		"and give keys of one mapping the same indentation"
 }
 
@@ -199,12 +199,12 @@ func (s *syntax) strayText() string {
 	trimmed := strings.TrimLeft(s.text, " ")
 	switch {
 	case strings.HasPrefix(trimmed, "- "):
-		return "a list entry stands among the keys of a mapping: indent it below the key that it belongs to"
+		return "list entry among the keys of a mapping: indent it below its key"
 	case strings.Count(s.text, "'") > 2 || strings.Count(s.text, `"`) > 2:
-		return "there is text behind a closing quote: " +
+		return "text after a closing quote: " +
 			"write a quote inside single quotes twice, as in 'it''s', or use the other kind"
 	}
-	return "the indentation fits no mapping above: give keys of one mapping the same indentation"
+	return "the indentation matches no mapping above: give keys of one mapping the same indentation"
 }
 
 // indicator is for a value that begins with a character that means something else to YAML.
@@ -218,11 +218,11 @@ func (s *syntax) indicator(characters string) string {
 		word, _, _ := strings.Cut(s.text[i:], " ")
 		switch word = strings.TrimRight(word, ",]}\r"); s.text[i] {
 		case '\t':
-			return "a tab character cannot stand here: use spaces"
+			return "unexpected tab character: use spaces"
 		case '*':
-			return fmt.Sprintf("a value that begins with * is an alias to YAML: quote it, %q", word)
+			return fmt.Sprintf("in YAML a value that begins with * is an alias: quote it, %q", word)
 		case '&':
-			return fmt.Sprintf("a value that begins with & is an anchor to YAML: quote it, %q", word)
+			return fmt.Sprintf("in YAML a value that begins with & is an anchor: quote it, %q", word)
 		}
 		return fmt.Sprintf("a value cannot begin with %c: quote it, %q", s.text[i], word)
 	}

@@ -9,7 +9,7 @@ import (
 
 // ParseDuration reads Go's durations, and d and w for days and weeks of 24 and 168 hours: "90s", "1h30m", "7d".
 func ParseDuration(s string) (time.Duration, error) {
-	if strings.Contains(s, "+") { // Go has it, and no file
+	if strings.Contains(s, "+") { // valid in Go, not in files
 		return 0, fmt.Errorf("%s is not a duration", Quote(s))
 	}
 	var sum time.Duration
@@ -23,7 +23,7 @@ func ParseDuration(s string) (time.Duration, error) {
 		if end != unit {
 			break
 		}
-		// A day is written as 24 of Go's hours, so that fractions and overflow are Go's business too.
+		// A day is parsed as 24 Go hours, so that Go's parser handles fractions and overflow.
 		hours, err := time.ParseDuration(rest[:unit] + "h")
 		times := time.Duration(24)
 		if rest[unit] == 'w' {

@@ -1,12 +1,12 @@
-// Package suggest finds the word that somebody probably meant.
+// Package suggest finds the known word that is closest to a misspelt one.
 package suggest
 
 import "strings"
 
-// maxWord is the longest that is compared: what is longer is no misspelt word.
+// maxWord is the maximum length in bytes of compared words; a longer text is not a misspelt word.
 const maxWord = 64
 
-// Closest returns the word that is closest to what was written, or nothing if none is close.
+// Closest returns the word with the smallest edit distance to written, or "" if none is close.
 func Closest(written string, words []string) string {
 	if len(written) > maxWord {
 		return ""
@@ -17,7 +17,7 @@ func Closest(written string, words []string) string {
 		if len(word) > maxWord || len(word) > len(lower)+least || len(lower) > len(word)+least {
 			continue
 		}
-		// A word that shares no letter in place with what was written would only confuse.
+		// A word that shares no letter in place with the written one would only confuse.
 		if d := distance(lower, strings.ToLower(word)); d < len(word) && (d < least || d == least && best == "") {
 			best, least = word, d
 		}
@@ -25,8 +25,8 @@ func Closest(written string, words []string) string {
 	return best
 }
 
-// distance is how many letters have to be inserted, removed, changed or swapped with the next to get from one word to
-// the other. Neither may be longer than maxWord.
+// distance returns the minimum number of insertions, removals, changes and swaps of adjacent letters that turn a into
+// b. Neither may be longer than maxWord.
 func distance(a, b string) int {
 	var rows [3][maxWord + 1]int
 	before, row, next := &rows[0], &rows[1], &rows[2]

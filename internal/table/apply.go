@@ -6,7 +6,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// Take applies one request: the short way for the common case. The hash is of the rule and key.
+// Take applies one request: the fast path for the common case. h is the hash of the rule and key.
 func (t *Table) Take(h Hash, p *step.Params, now int64, r step.Request) step.Answer {
 	now = inRange(now)
 	seg := &t.segments[h.segment()]
@@ -25,12 +25,12 @@ func (t *Table) Take(h Hash, p *step.Params, now int64, r step.Request) step.Ans
 	return a
 }
 
-// inRange keeps a time within what a slot can hold. A clock this far out is broken; it must not break the table.
+// inRange clamps a time to the range of a slot. A clock beyond it is broken, but must not corrupt the table.
 func inRange(now int64) int64 {
 	return min(max(now, 1), step.MaxTime-3*step.Horizon/2)
 }
 
-// takeLocked applies one request in every case.
+// takeLocked applies one request in all cases.
 func (t *Table) takeLocked(seg *segment, h Hash, p *step.Params, now int64, r step.Request) step.Answer {
 	if seg.rare != nil {
 		if until := seg.blockedUntil(h, now); until > 0 {
@@ -40,7 +40,7 @@ func (t *Table) takeLocked(seg *segment, h Hash, p *step.Params, now int64, r st
 	return t.takeFree(seg, h, p, now, r)
 }
 
-// takeBlocked denies a request until the block ends, or for longer if there is no room then.
+// takeBlocked denies a request until the block ends, or for longer if it would be denied then, too.
 func (t *Table) takeBlocked(seg *segment, h Hash, p *step.Params, now int64, r step.Request, until int64) step.Answer {
 	if !r.DryRun {
 		t.adopt(seg, h, p, now, r.Known, p.HasInitial && r.Cost > 0)
@@ -60,7 +60,8 @@ func (t *Table) takeFree(seg *segment, h Hash, p *step.Params, now int64, r step
 	if t.sketch.mayCount(h, p, now) {
 		return t.sketch.take(h, p, now, r)
 	}
-	// A key not in the table: decide on scratch memory first. A wide state's first words fit in it.
+	// For a key that is not in the table, decide in scratch memory first, which has room for the first words of a wide
+	// state.
 	var scratch [step.MaxSlices + 1]uint64
 	words := scratch[:p.Words(step.State{}, nil, now, r.Settles)]
 	next, a := p.Take(step.State{}, words, now, r)
@@ -74,7 +75,7 @@ func (t *Table) takeFree(seg *segment, h Hash, p *step.Params, now int64, r step
 	return a
 }
 
-// insertState inserts the first state of a key, with the words that belong to it. It fails if there is no room.
+// insertState inserts the first state of a key with its words. It reports whether there was room.
 func (t *Table) insertState(seg *segment, h Hash, p *step.Params, first step.State, words []uint64, now int64) bool {
 	fresh := slot{tag: h.tagFor(p.Identity()), word: h.extra()}
 	if p.Wide(words) {
@@ -83,7 +84,7 @@ func (t *Table) insertState(seg *segment, h Hash, p *step.Params, first step.Sta
 			p.GrowWords(words, t.arena.words(block))
 			fresh.word |= wideFlag
 			first.Value = uint64(block)
-		case p.Kind >= step.Slices: // a bucket does without its mark
+		case p.Kind >= step.Slices: // a bucket can do without a mark
 			return false
 		}
 	}
@@ -95,7 +96,7 @@ func (t *Table) insertState(seg *segment, h Hash, p *step.Params, first step.Sta
 	return true
 }
 
-// stateOf reads a slot. The version before may have written it if a snapshot of that one was loaded.
+// stateOf reads a slot. It may be of the previous version if a snapshot of that version was loaded.
 func (t *Table) stateOf(s *slot, p *step.Params, now int64, known *step.Known) step.State {
 	st := s.state()
 	if now < t.before {
@@ -108,12 +109,12 @@ func (t *Table) stateOf(s *slot, p *step.Params, now int64, known *step.Known) s
 func (t *Table) takeSlot(s *slot, p *step.Params, now int64, r step.Request) step.Answer {
 	block := t.wideBlock(s, p, now, r.Settles && !r.DryRun)
 	next, a := p.Take(t.stateOf(s, p, now, r.Known), t.arena.words(block), now, r)
-	t.put(s, p, next, block) // also when dry: a log's words may have been tidied, and the state tells up to when
+	t.put(s, p, next, block) // also for a dry run, which may prune a log's words: the state must match them
 	return a
 }
 
-// wideBlock returns the block with the words of a slot, a larger one if the next take may need that and there is room. It
-// is 0 for a narrow slot, unless the take is to leave a mark.
+// wideBlock returns the block with the words of a slot, or a larger one if the next take may need it and there is room.
+// It returns 0 for a narrow slot, unless the take will leave a mark.
 func (t *Table) wideBlock(s *slot, p *step.Params, now int64, settles bool) ref {
 	var block ref
 	if s.word&wideFlag != 0 {
@@ -128,7 +129,7 @@ func (t *Table) wideBlock(s *slot, p *step.Params, now int64, settles bool) ref 
 	}
 	larger := t.arena.alloc(t, need)
 	if larger == 0 {
-		return block // the log merges entries, which counts them for longer; a bucket folds marks, or leaves none
+		return block // the log merges entries, which counts them for longer; a bucket merges or omits marks
 	}
 	if block != 0 {
 		p.GrowWords(words, t.arena.words(larger))
@@ -138,7 +139,7 @@ func (t *Table) wideBlock(s *slot, p *step.Params, now int64, settles bool) ref 
 	return larger
 }
 
-// put keeps a slot's next state, whose words are in the block. A bucket's go with its last mark.
+// put writes a slot's next state, whose words are in block. A bucket's block is freed with its last mark.
 func (t *Table) put(s *slot, p *step.Params, next step.State, block ref) {
 	if block != 0 {
 		s.word |= wideFlag
@@ -153,7 +154,7 @@ func (t *Table) put(s *slot, p *step.Params, next step.State, block ref) {
 	s.set(next)
 }
 
-// adjustLocked settles or gives back an earlier take.
+// adjustLocked settles or refunds an earlier take.
 func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op *group.Op) step.Answer {
 	tag := h.tagFor(p.Identity())
 	delta := op.Request.Cost
@@ -165,7 +166,7 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 		return a
 	}
 	if t.sketch.mayCount(h, p, now) {
-		// The sketch can charge but cannot give back: others may share the cells.
+		// The sketch can charge but cannot refund, because other keys may share the cells.
 		r := step.Request{Cost: delta, Charge: true}
 		if delta <= 0 || p.Kind == step.Permits && op.Request.Settles {
 			r = step.Request{}
@@ -184,7 +185,7 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 	return a
 }
 
-// Reset forgets a key's state of this kind and lifts its block.
+// Reset deletes a key's state of this kind and lifts its block.
 func (t *Table) Reset(h Hash, p *step.Params, now int64) {
 	now = inRange(now)
 	seg := &t.segments[h.segment()]
@@ -201,7 +202,7 @@ func (t *Table) Reset(h Hash, p *step.Params, now int64) {
 
 const deniedFlag = 1 << 63
 
-// replay answers a request whose ID was charged before: as it was then, with what remains now.
+// replay returns the decision about a request whose ID was charged before, with the current remaining quota.
 func (t *Table) replay(seg *segment, h Hash, op *group.Op, now int64) (step.Answer, bool) {
 	id := h.withID(op.ID)
 	i, ok := seg.find(id.tagFor(0), id.extra())
@@ -221,7 +222,7 @@ func (t *Table) replay(seg *segment, h Hash, op *group.Op, now int64) (step.Answ
 	return charged.Replay(op, found, again, now), true
 }
 
-// remember notes that a request was charged. If there is no room a repetition is charged again: too much, not too
+// remember stores the ID of a charged request. If there is no room, a repetition is charged again: too much, never too
 // little.
 func (t *Table) remember(seg *segment, h Hash, op *group.Op, a *step.Answer, now int64) {
 	id := h.withID(op.ID)
@@ -238,14 +239,14 @@ func (t *Table) remember(seg *segment, h Hash, op *group.Op, a *step.Answer, now
 	t.insert(seg, s, now)
 }
 
-// onStack is how many takes of one call are handled without an allocation.
+// onStack is the maximum number of takes of one call that are handled without an allocation.
 const onStack = 16
 
-// Apply decides several requests at once. If one that is not shadow is denied, only those that charge refusals are
-// charged; otherwise all that are allowed are. Nobody sees a part of it.
+// Apply decides several requests atomically. If one that is not shadow is denied, only requests with Charge are
+// charged; otherwise all allowed ones are.
 func (t *Table) Apply(now int64, ops []group.Op, out []step.Answer) {
 	now = inRange(now)
-	if len(ops) == 1 { // which needs less room
+	if len(ops) == 1 { // a single op needs less
 		var hash [1]Hash
 		var task [1]group.Task
 		hash[0] = t.Locate(ops[0].Rule, ops[0].Key, ops[0].Params)
@@ -305,7 +306,7 @@ func (t *Table) lockAll(hashes []Hash, order []uint16) []uint16 {
 	return order
 }
 
-// decide answers one op without changing anything.
+// decide decides one op without changing anything.
 func (t *Table) decide(call *group.Call, i int, op *group.Op, h Hash, now int64) {
 	seg := &t.segments[h.segment()]
 	if op.ID != 0 {
@@ -325,7 +326,7 @@ func (t *Table) decide(call *group.Call, i int, op *group.Op, h Hash, now int64)
 	}
 }
 
-// commit does what was decided.
+// commit applies the decision about one op.
 func (t *Table) commit(call *group.Call, i int, op *group.Op, h Hash, veto bool, now int64) {
 	seg, a := &t.segments[h.segment()], &call.Out[i]
 	adopt, do := call.Commit(i, op, veto)
@@ -343,26 +344,27 @@ func (t *Table) commit(call *group.Call, i int, op *group.Op, h Hash, veto bool,
 	case group.Charge:
 		*a = t.takeLocked(seg, h, op.Params, now, op.Request)
 	}
-	if op.ID != 0 && (a.Allowed || seg.rare == nil || seg.blockedUntil(h, now) == 0) { // a block charges nothing
+	if op.ID != 0 && (a.Allowed || seg.rare == nil || seg.blockedUntil(h, now) == 0) { // takes denied by a block are not charged
 		t.remember(seg, h, op, a, now)
 	}
 }
 
-// adopt rewrites a state that was written under other numbers though nothing is charged: the answer has told when there
-// will be room, counting on the new ones. For the same reason, if begin, it starts the new bucket of a key without one.
+// adopt rewrites a state that was written under other numbers even if nothing is charged, because the decision's
+// RetryAfter assumes the new ones. For the same reason it creates the bucket of a new key if begin is set.
 func (t *Table) adopt(seg *segment, h Hash, p *step.Params, now int64, known *step.Known, begin bool) {
 	i, ok := seg.find(h.tagFor(p.Identity()), h.extra())
 	switch {
 	case ok && seg.slots.at(i).expiresAt() > now:
 		if s := seg.slots.at(i); s.state().Shape != p.Shape() {
-			t.takeSlot(s, p, now, step.Request{Known: known}) // spends nothing
+			t.takeSlot(s, p, now, step.Request{Known: known}) // charges nothing
 		}
 	case begin:
-		t.takeFree(seg, h, p, now, step.Request{Begin: true, Known: known}) // nor does this
+		t.takeFree(seg, h, p, now, step.Request{Begin: true, Known: known}) // charges nothing either
 	}
 }
 
-// Put replaces a key's state, which must be a bucket without marks. Without room for it, the key's budget counts as spent.
+// Put replaces a key's state, which must be a bucket without marks. Without room for it, the key's quota counts as used
+// up.
 func (t *Table) Put(h Hash, p *step.Params, now int64, s step.State) {
 	now = inRange(now)
 	seg := &t.segments[h.segment()]

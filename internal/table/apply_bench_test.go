@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// BenchmarkApply decides about one, three and eight limits at once.
+// BenchmarkApply decides one, three and eight limits at once.
 func BenchmarkApply(b *testing.B) {
 	for _, n := range []int{1, 3, 8} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -9,18 +9,18 @@ import (
 	"unsafe"
 )
 
-// The arena holds the wide states: logs and rings of sub-windows. It gives out blocks of 2^k words from chunks that it
+// The arena stores the wide states: logs and rings of sub-windows. It allocates blocks of 2^k words from chunks that it
 // never returns, and keeps freed blocks in a list per size, linked through their first word.
 //
-// Chunks are outside of the Go heap, as the region is, because the collector lets as much garbage grow as there is live
-// heap: 64 MiB of logs there made twice as much resident.
+// Chunks are outside of the Go heap, like the region, because the garbage collector lets garbage grow to the size of
+// the live heap: 64 MiB of logs on the heap made twice as much resident.
 
 const (
 	minClass = 2  // 4 words
 	maxClass = 14 // 16,384 words: a log of 10,000 entries
 )
 
-// ref names a block: its class, and one more than its place.
+// ref identifies a block by its class and its position + 1.
 type ref uint64
 
 func makeRef(class int, place uint64) ref { return ref(place+1)<<8 | ref(class) }
@@ -30,14 +30,14 @@ func (r ref) place() uint64 { return uint64(r>>8) - 1 }
 
 type arena struct {
 	chunkWords uint64
-	chunks     atomic.Pointer[[][]uint64] // replaced, never changed; a block in use belongs to its segment's lock
+	chunks     atomic.Pointer[[][]uint64] // replaced, never changed; a block in use is guarded by its segment's lock
 
 	mu   sync.Mutex // guards the fields below
-	next uint64     // place of the first word never given out
+	next uint64     // position of the first word never allocated
 	free [maxClass + 1]ref
 }
 
-// init sizes the chunks: a sixteenth of the memory limit, so that one chunk is not the whole of a small one.
+// init sizes the chunks: 1/16 of the memory limit, so that one chunk does not exhaust a small limit.
 func (a *arena) init(maxBytes int64) {
 	a.chunks.Store(new([][]uint64))
 	a.chunkWords = 1 << maxClass
@@ -46,7 +46,7 @@ func (a *arena) init(maxBytes int64) {
 	}
 }
 
-// classFor is the smallest class of at least n words.
+// classFor returns the smallest class of at least n words.
 func classFor(n int) int { return max(minClass, bits.Len64(uint64(n-1))) }
 
 // words returns the block's memory.
@@ -88,7 +88,7 @@ func (a *arena) alloc(t *Table, n int) ref {
 	return makeRef(class, place)
 }
 
-// newChunk returns a chunk of zeroes, unmapped with the table; on the heap where no memory can be mapped.
+// newChunk returns a zeroed chunk, which is unmapped with the table; on the heap if no memory can be mapped.
 func (a *arena) newChunk(t *Table) []uint64 {
 	mapped := mapMemory(int64(a.chunkWords) * 8)
 	if mapped == nil {
@@ -98,7 +98,7 @@ func (a *arena) newChunk(t *Table) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(mapped))), a.chunkWords)
 }
 
-// giveLeftover puts the rest of the last chunk on the free lists, so that the next block begins a new one.
+// giveLeftover puts the rest of the last chunk on the free lists, so that the next block starts a new chunk.
 func (a *arena) giveLeftover() {
 	end := a.end()
 	for a.next+1<<minClass <= end {
@@ -109,7 +109,7 @@ func (a *arena) giveLeftover() {
 	a.next = end
 }
 
-// end is the place behind the last chunk.
+// end returns the position after the last chunk.
 func (a *arena) end() uint64 { return uint64(len(*a.chunks.Load())) * a.chunkWords }
 
 func (a *arena) freeLocked(r ref) {
@@ -117,7 +117,7 @@ func (a *arena) freeLocked(r ref) {
 	a.free[r.class()] = r
 }
 
-// release frees the block of a wide slot that is about to go.
+// release frees the block of a wide slot that will be removed.
 func (a *arena) release(s *slot) {
 	if s.word&wideFlag == 0 || s.value == 0 {
 		return

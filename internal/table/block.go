@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// block denies a key until a moment, whatever its state.
+// block denies a key until a time, whatever its state.
 type block struct {
 	tag, extra uint64
 	until      int64
@@ -43,7 +43,7 @@ func (t *Table) BlockedUntil(h Hash, now int64) int64 {
 	return seg.blockedUntil(h, now)
 }
 
-// Block denies a key until a moment; a moment that has passed lifts the block. It fails if there is no room.
+// Block denies a key until a time; a time in the past lifts the block. It reports whether there was room.
 func (t *Table) Block(h Hash, now, until int64) bool {
 	seg := &t.segments[h.segment()]
 	seg.mu.Lock()

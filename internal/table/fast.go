@@ -2,8 +2,8 @@ package table
 
 import "github.com/sluiceproject/sluice/internal/step"
 
-// Fast applies a cost the shortest way there is, if the key is in the table and nothing about it is unusual;
-// otherwise it does nothing and returns a retry of step.Undecided.
+// Fast applies a cost on the shortest path if the key is in the table and the case is common. Otherwise it does nothing
+// and returns step.Undecided as retry.
 func (t *Table) Fast(h Hash, p *step.Params, now, cost int64) (fresh, retry, remaining int64) {
 	seg := &t.segments[h.segment()]
 	tag, extra := h.tagFor(p.Identity()), h.extra()
@@ -16,11 +16,11 @@ func (t *Table) Fast(h Hash, p *step.Params, now, cost int64) (fresh, retry, rem
 		seg.mu.Unlock()
 		return 0, step.Undecided, 0
 	}
-	if uint8(s.word>>shapeShift) != p.Shape() { // also if it has worn off: whose shape is written is learned first
+	if uint8(s.word>>shapeShift) != p.Shape() { // also for an expired state, because Take registers the numbers of the shape it writes
 		seg.mu.Unlock()
 		return 0, step.Undecided, 0
 	}
-	if p.HasFastBucket() { // in line: the call would cost as much as the sum
+	if p.HasFastBucket() { // inlined: a call would cost as much as the calculation
 		after, room := p.FastBucket(s.expiresAt(), now, cost)
 		if room >= 0 {
 			s.word = uint64(after) | extra | uint64(p.Shape())<<shapeShift
@@ -34,11 +34,11 @@ func (t *Table) Fast(h Hash, p *step.Params, now, cost int64) (fresh, retry, rem
 	return fresh, retry, remaining
 }
 
-// fastCounter is Plain for a sliding counter.
+// fastCounter is Fast for a sliding counter.
 //
-// What hangs on the time alone is reckoned before the slot is asked for. What is left to do then is short, and whether
-// the window has passed since the last take is no branch, so that the processor gets as far as the next key while it
-// waits.
+// It computes all that depends only on the time before it looks up the slot. The rest is short, and it does not branch
+// on whether the window has passed since the last take, so that the processor can proceed to the next key while it
+// waits for memory.
 func (seg *segment) fastCounter(tag, extra uint64, p *step.Params, now, cost int64) (fresh, retry, remaining int64) {
 	fresh, weight := p.CounterAt(now)
 	word := uint64(fresh) | extra | uint64(p.Shape())<<shapeShift
@@ -50,7 +50,7 @@ func (seg *segment) fastCounter(tag, extra uint64, p *step.Params, now, cost int
 	}
 	age := word - s.word
 	passed := uint64(one(age != 0))
-	if age == passed*uint64(p.Length) { // written in this window or the one before, under this limit
+	if age == passed*uint64(p.Length) { // written in the current or the previous window, under this limit
 		after, left := p.FastCounter(s.value, passed, weight, cost)
 		if left >= 0 {
 			s.word = word
@@ -64,7 +64,7 @@ func (seg *segment) fastCounter(tag, extra uint64, p *step.Params, now, cost int
 	return fresh, retry, remaining
 }
 
-// fast applies a cost to the slot if the case is plain.
+// fast applies a cost to the slot if the case is common.
 func (s *slot) fast(p *step.Params, extra uint64, now, cost int64) (fresh, retry, remaining int64) {
 	fresh, value, retry, remaining := p.Fast(s.expiresAt(), s.value, uint8(s.word>>shapeShift), now, cost)
 	if retry == step.Fits {
@@ -74,10 +74,10 @@ func (s *slot) fast(p *step.Params, extra uint64, now, cost int64) (fresh, retry
 	return fresh, retry, remaining
 }
 
-// MaxBatch is how many plain takes FastBatch takes at once.
+// MaxBatch is the maximum number of takes of FastBatch.
 const MaxBatch = 8
 
-// FastTake is one of several plain takes, and its answer.
+// FastTake is one take of FastBatch, and its decision.
 type FastTake struct {
 	Hash   Hash
 	Params *step.Params
@@ -86,7 +86,7 @@ type FastTake struct {
 
 	Allowed   bool
 	Charged   bool
-	Fresh     int64 // when the key is as if never seen
+	Fresh     int64 // time at which the key is fully reset
 	Retry     int64
 	Remaining int64
 
@@ -94,8 +94,8 @@ type FastTake struct {
 	value uint64
 }
 
-// FastBatch applies several plain takes the way Apply does, all or nothing, but the shortest way there is. If
-// anything about them is unusual it does nothing and says so.
+// FastBatch applies several common takes like Apply, all or nothing, but on the shortest path. If any case is not
+// common it does nothing. It reports whether it applied the takes.
 func (t *Table) FastBatch(takes []FastTake, now int64) bool {
 	var order [MaxBatch]uint16
 	n := 0
@@ -106,7 +106,7 @@ func (t *Table) FastBatch(takes []FastTake, now int64) bool {
 			at--
 		}
 		if at > 0 && order[at-1] == s {
-			return false // two in one segment: perhaps on one key
+			return false // two takes in one segment, perhaps of one key
 		}
 		copy(order[at+1:n+1], order[at:n])
 		order[at] = s
@@ -145,7 +145,7 @@ func (t *Table) fastBatch(takes []FastTake, now int64) bool {
 			continue
 		}
 		s := k.slot
-		if veto { // it would have passed; say what there is without it
+		if veto { // within its limit, but not charged: return the state without it
 			k.Remaining += k.Cost
 			k.Fresh = max(now, s.expiresAt())
 			continue

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// FastBatch says and does what Apply says and does.
+// FastBatch has the same results and effects as Apply.
 func TestFastBatchEqualsApply(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	whole := step.Compile(step.Params{Kind: step.Bucket, Count: 6, Length: minute, Burst: 6})
@@ -45,6 +45,6 @@ func TestFastBatchEqualsApply(t *testing.T) {
 		}
 	}
 	if plain == 0 || vetoed == 0 {
-		t.Errorf("%d calls were plain, %d takes were vetoed: the test tests nothing", plain, vetoed)
+		t.Errorf("%d calls were fast, %d takes were vetoed: too few for the test", plain, vetoed)
 	}
 }

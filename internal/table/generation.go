@@ -8,20 +8,20 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 )
 
-// generations have a rule's keys begin anew: slots know neither their key nor their rule, so those of a rule cannot be found.
-// Instead the rule is hashed as another from then on, and what was counted before is not found any more. It wears off where
-// it is.
+// generations reset all keys of a rule. Slots contain neither their key nor their rule, so those of a rule cannot be
+// found. Instead the rule is hashed differently from then on, so that its old states are no longer found. They expire
+// in place.
 type generations struct {
-	mu  sync.Mutex                              // held to replace the map
-	all atomic.Pointer[map[group.RuleID]uint64] // how often each was reset; nil: none was
+	mu  sync.Mutex                              // held while the map is replaced
+	all atomic.Pointer[map[group.RuleID]uint64] // number of resets per rule; nil if there were none
 }
 
-// generation is the rule as it is hashed now.
+// generation returns the rule ID that is hashed now.
 func generation(all map[group.RuleID]uint64, rule group.RuleID) group.RuleID {
-	return group.RuleID{A: rule.A, B: rule.B ^ all[rule]*0x9E3779B97F4A7C15} // as good as another digest, and itself in the first
+	return group.RuleID{A: rule.A, B: rule.B ^ all[rule]*0x9E3779B97F4A7C15} // as good as another digest; unchanged before the first reset
 }
 
-// set has a rule be of a generation.
+// set changes the generation of a rule.
 func (g *generations) set(rule group.RuleID, change func(was uint64) uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -33,7 +33,7 @@ func (g *generations) set(rule group.RuleID, change func(was uint64) uint64) {
 	g.all.Store(&next)
 }
 
-// each calls f with all rules that have begun anew.
+// each calls f for all rules that were reset.
 func (g *generations) each(f func(rule group.RuleID, n uint64)) {
 	if all := g.all.Load(); all != nil {
 		for rule, n := range *all {
@@ -42,8 +42,7 @@ func (g *generations) each(f func(rule group.RuleID, n uint64)) {
 	}
 }
 
-// ResetRule forgets all states of a rule, lifts its blocks, and forgets which of its requests were charged by an ID. What a
-// call does that is under way is done before.
+// ResetRule deletes all states, blocks and idempotency IDs of a rule. Calls in progress take effect before the reset.
 func (t *Table) ResetRule(rule group.RuleID) {
 	t.generations.set(rule, func(was uint64) uint64 { return was + 1 })
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// With memory full, no key with an initial level is allowed more than initial + rate × T from its first request on, 1 more
-// if the level is 0 and the filters have the key by accident. No key is locked out that waits for its RetryAfter.
+// When memory is full, no key with an initial level is allowed more than initial + rate × T from its first request on,
+// and 1 more if the level is 0 and the filters contain the key by accident. No key that waits for its RetryAfter is
+// locked out.
 func TestInitialWithoutRoom(t *testing.T) {
 	for _, initial := range []int64{0, 3} {
 		p := step.Compile(step.Params{Kind: step.Bucket, Count: 4, Length: second, Burst: 8, HasInitial: true, Initial: initial})
@@ -51,7 +52,7 @@ func TestInitialWithoutRoom(t *testing.T) {
 	}
 }
 
-// Put replaces a state, also one with marks and of a key without room.
+// Put replaces a state, also one with marks, and that of a key without room.
 func TestPut(t *testing.T) {
 	p := step.Compile(step.Params{Kind: step.Bucket, Count: 10, Length: minute, Burst: 10, HasInitial: true, Initial: 2})
 	tb := New(Config{MaxBytes: MinBytes})

@@ -4,5 +4,5 @@ package table
 
 import "unsafe"
 
-// prefetch does nothing here: we know of no such instruction.
+// prefetch does nothing on this platform.
 func prefetch(segment, slots unsafe.Pointer) {}

@@ -6,43 +6,43 @@ import (
 	"unsafe"
 )
 
-// The region is address space outside of the Go heap where segments grow in place. Growing on the heap would leave a
-// trail of dead arrays as large as the table before the collector came round, and a memory limit is a promise about
-// resident memory. Pages are resident from when they are first written.
+// The region is address space outside of the Go heap in which segments grow in place. Growth on the heap would leave
+// garbage as large as the table until the next collection, but the memory limit is a promise about resident memory.
+// Pages become resident when they are first written.
 //
-// Segments grow by pages, and the first pages of all segments lie together, then all second pages, and so on: a level
-// of 4 MiB each. Keys spread evenly, so that segments are of about one size and the region is used from its beginning
+// Segments grow by pages. The first pages of all segments are adjacent, then all second pages, and so on: a level of 4
+// MiB each. Keys are distributed evenly, so segments have about the same size and the region is used from its beginning
 // without gaps. A level that all segments have reached is turned into huge pages, which makes a decision on a cold key
-// up to 10 % faster; before, they would make resident what nobody uses.
+// up to 10 % faster; before that, huge pages would make unused memory resident.
 //
-// Small segments are on the heap: a page each for a thousand segments would be much for a table of a few keys. Where
-// no memory can be mapped, the region is one large heap object: the system makes that resident page by page too, but
-// the collector counts it as a whole.
+// Small segments are on the heap, because a page for each of a thousand segments would be too much for a table of a few
+// keys. Where no memory can be mapped, the region is one large heap object: the system makes it resident page by page,
+// too, but the garbage collector counts it as a whole.
 
 const (
 	pageBytes    = 4096
 	slotsPerPage = int(pageBytes / slotBytes)
 	levelBytes   = pageBytes * segments
-	hugeBytes    = 2 << 20 // of a huge page
+	hugeBytes    = 2 << 20 // size of a huge page
 )
 
 type region struct {
 	base    unsafe.Pointer
 	levels  int
-	reached []atomic.Int32 // how many segments have reached each level
-	// homeSlots are those of the segments in the region, and 0 for others, to be looked at without a segment's lock by who
-	// wants to prefetch a slot: what they said a moment ago is good enough. They are here once more because 4 KiB stay
-	// in the processor's cache, and all segments do not.
+	reached []atomic.Int32 // number of segments that have reached each level
+	// homeSlots are those of the segments in the region, and 0 for others. They are read without a segment's lock to
+	// prefetch a slot, for which a slightly stale value is good enough. They are copied here because 4 KiB stay in the
+	// processor's cache, and all segments do not.
 	homeSlots [segments]atomic.Uint32
 }
 
-// slots is the memory of a segment in the region.
+// slots returns the memory of a segment in the region.
 func (r *region) slots(index uint64, n int) slots {
 	return slots{unsafe.Add(r.base, index*pageBytes), n}
 }
 
-// reserve maps address space for segments of up to a quarter more than an equal share of the memory limit, since keys do not
-// spread quite evenly, and for the sketch.
+// reserve maps address space for the sketch, and for segments of up to 125 % of an equal share of the memory limit,
+// because keys are not distributed quite evenly.
 func (r *region) reserve(t *Table) {
 	r.levels = int(t.maxBytes*5/4/levelBytes) + 1
 	r.reached = make([]atomic.Int32, r.levels)
@@ -64,8 +64,8 @@ func pages(n int) int { return (n + slotsPerPage - 1) / slotsPerPage }
 // fits reports whether a segment may have n slots.
 func (r *region) fits(n int) bool { return pages(n) <= r.levels }
 
-// grow returns memory for at least n slots, paid for from the memory limit. It begins with the segment's own slots if those
-// are in the region.
+// grow returns memory for at least n slots and charges it to the memory limit. It starts with the segment's own slots
+// if those are in the region.
 func (r *region) grow(t *Table, seg *segment, n int) (slots, bool) {
 	had := int64(seg.slots.len) * slotBytes
 	if n <= heapSlots {
@@ -74,7 +74,7 @@ func (r *region) grow(t *Table, seg *segment, n int) (slots, bool) {
 		}
 		return slots{unsafe.Pointer(unsafe.SliceData(make([]slot, n))), n}, true
 	}
-	first := int64(0) // level that is new
+	first := int64(0) // first new level
 	if seg.slots.len > heapSlots {
 		first = int64(pages(seg.slots.len))
 		had = first * pageBytes

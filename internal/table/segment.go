@@ -10,17 +10,17 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// Hash is where a key lives: two independent hashes of rule and key.
+// Hash locates a key: two independent hashes of rule and key.
 type Hash struct {
 	tag  uint64
-	spot uint64 // the segment and the two extra bits
+	spot uint64 // the segment and the extra bits
 }
 
 func (h Hash) segment() uint64 { return h.spot >> (64 - segmentBits) }
 
 func (h Hash) extra() uint64 { return h.spot & 3 << freshBits }
 
-// tagFor is the tag under which a kind of state is kept: kinds that cannot be read as each other do not share a slot.
+// tagFor returns the tag of a kind of state: kinds that cannot be converted to each other do not share a slot.
 func (h Hash) tagFor(identity uint64) uint64 {
 	tag := h.tag ^ identity*0x9E3779B97F4A7C15
 	if tag == 0 {
@@ -29,8 +29,8 @@ func (h Hash) tagFor(identity uint64) uint64 {
 	return tag
 }
 
-// fold multiplies two words and folds the product: the building block of wyhash and its kin. With secret random
-// operands the result for two different inputs is equal with a probability close to 2^-64.
+// fold multiplies two words and folds the product: the building block of wyhash and similar hashes. With secret random
+// operands the results for two different inputs are equal with a probability close to 2^-64.
 func fold(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo
@@ -39,13 +39,13 @@ func fold(a, b uint64) uint64 {
 // Hash hashes a rule and a key.
 func (t *Table) Hash(rule group.RuleID, key string) Hash { return t.Locate(rule, key, nil) }
 
-// Locate hashes a rule and a key and asks for the memory of the key's slot, so that it is on its way while the caller
-// does something else, such as reading the clock.
+// Locate hashes a rule and a key and prefetches the memory of the key's slot, so that it is being loaded while the
+// caller does something else, such as reading the clock.
 //
-// Both lanes of the hash see every byte with their own secrets all the way, so that the two results are independent for
-// keys of any length.
+// Both lanes of the hash process every byte with their own secrets, so that the two results are independent for keys of
+// any length.
 func (t *Table) Locate(rule group.RuleID, key string, p *step.Params) Hash {
-	if reset := t.generations.all.Load(); reset != nil { // nearly all tables have none
+	if reset := t.generations.all.Load(); reset != nil { // most tables have none
 		rule = generation(*reset, rule)
 	}
 	s := &t.seed
@@ -73,7 +73,7 @@ func (t *Table) Locate(rule group.RuleID, key string, p *step.Params) Hash {
 		spot: fold(fold(v^s[2], w^y)^s[3], n^s[1]),
 	}
 	if p != nil {
-		if homes := t.region.homeSlots[h.segment()].Load(); homes > 0 { // small ones are in the cache
+		if homes := t.region.homeSlots[h.segment()].Load(); homes > 0 { // small segments are in the cache
 			home, _ := bits.Mul64(h.tagFor(p.Identity()), uint64(homes))
 			prefetch(unsafe.Pointer(&t.segments[h.segment()]), unsafe.Pointer(t.region.slots(h.segment(), 0).at(int(home))))
 		}
@@ -81,41 +81,41 @@ func (t *Table) Locate(rule group.RuleID, key string, p *step.Params) Hash {
 	return h
 }
 
-// withID is the hash under which it is remembered that a request with this ID was charged. It stays in the key's own
-// segment, and so under its lock.
+// withID returns the hash under which the idempotency ID of a request is stored. It is in the key's segment, and so
+// guarded by its lock.
 func (h Hash) withID(id uint64) Hash {
 	return Hash{tag: fold(h.tag^id, 0xA0761D6478BD642F^bits.RotateLeft64(id, 32)), spot: h.spot ^ id&3}
 }
 
 type segment struct {
 	mu        sync.Mutex // guards the fields below
-	homeSlots uint32     // the slot of a tag is at or after tag*homes/2^64
+	homeSlots uint32     // the slot of a tag is at or after tag*homeSlots/2^64
 	live      uint32     // slots that are not empty
 	limit     uint32     // make room when live reaches it
 	slots     slots
-	rare      *rareState // what few segments have
+	rare      *rareState // nil for most segments
 	_         [16]byte
 }
 
-// rareState is what few segments have.
+// rareState is state that few segments have.
 type rareState struct {
 	blocks []block // sorted by tag
 }
 
-// slots is the memory of a segment: a small one's on the heap in one piece, in the region in pages that are levelBytes
+// slots is the memory of a segment: contiguous on the heap for a small one, in the region in pages that are levelBytes
 // apart.
 type slots struct {
 	base unsafe.Pointer
 	len  int
 }
 
-// at returns slot i. What is on the heap is smaller than a page.
+// at returns slot i. Segments on the heap are smaller than a page.
 func (s slots) at(i int) *slot {
 	page := uint(i) / uint(slotsPerPage)
 	return (*slot)(unsafe.Add(s.base, page*levelBytes+(uint(i)-page*uint(slotsPerPage))*uint(slotBytes)))
 }
 
-// run returns slot i and how many slots follow each other from it on.
+// run returns slot i and the number of contiguous slots from it on.
 func (s slots) run(i int) (first *slot, n int) {
 	page := uint(i) / uint(slotsPerPage)
 	rest := uint(i) - page*uint(slotsPerPage)
@@ -126,8 +126,8 @@ func (s slots) run(i int) (first *slot, n int) {
 // slot is one key. An empty slot has tag 0.
 type slot struct {
 	tag   uint64
-	word  uint64 // shape, whether wide, two more hash bits, and FreshAt
-	value uint64 // of a narrow state; of a wide one, where its words are
+	word  uint64 // shape, wide flag, extra hash bits, and ExpiresAt
+	value uint64 // of a narrow state; for a wide one, the ref of its words
 }
 
 const (
@@ -149,7 +149,7 @@ func (s *slot) set(st step.State) {
 	s.value = st.Value
 }
 
-// free forgets the state: the slot is room for the next key. Its words, if it has some, go with it then.
+// free clears the state, so that the next key can use the slot. Its words, if any, are freed then.
 func (s *slot) free() {
 	value := s.value
 	s.set(step.State{})
@@ -158,11 +158,11 @@ func (s *slot) free() {
 	}
 }
 
-// find returns where the tag is, or where it would be inserted.
+// find returns the index of the tag, or the index at which it would be inserted.
 func (seg *segment) find(tag, extra uint64) (i int, ok bool) {
 	home, _ := bits.Mul64(tag, uint64(seg.homeSlots))
 	i = int(home)
-	if i >= seg.slots.len { // there are none
+	if i >= seg.slots.len { // there are no slots
 		return i, false
 	}
 	if s := seg.slots.at(i); s.tag == tag && s.word&extraMask == extra {
@@ -171,28 +171,29 @@ func (seg *segment) find(tag, extra uint64) (i int, ok bool) {
 	return seg.search(i, tag, extra)
 }
 
-// reach is how many slots lookup compares at once. Four are a line and a half: more would fetch lines that few keys need.
+// reach is the number of slots that lookup compares at once. Four are 1.5 cache lines: more would fetch lines that few
+// keys need.
 const reach = 4
 
-// lookup returns the tag's slot, or nil if it is not there.
+// lookup returns the tag's slot, or nil if it is not in the segment.
 //
-// Among many keys it is the misses of the processor's cache that cost, and while it waits for one the processor goes
-// on with what comes next, unless that hangs on a branch it guessed wrong. Where in a run of slots a tag stands cannot
-// be guessed. So the tags below it are counted without branches, and the one branch asks whether that found it.
+// With many keys the cost is dominated by cache misses. While the processor waits for one it continues speculatively,
+// unless it mispredicted a branch. The position of a tag in a run of slots cannot be predicted. So the tags below it
+// are counted without branches, and the only branch is whether that found the tag.
 func (seg *segment) lookup(tag, extra uint64) *slot {
-	if seg.slots.len > heapSlots { // smaller ones are in the cache
+	if seg.slots.len > heapSlots { // smaller segments are in the cache
 		if first, run := seg.slots.run(homeSlotOf(tag, seg.homeSlots)); run > reach {
 			near := (*[reach]slot)(unsafe.Pointer(first))
 			below := 0
 			for i := range reach {
-				below += one(near[i].tag-1 < tag-1) // an empty slot's tag wraps around, and is not below
+				below += one(near[i].tag-1 < tag-1) // the tag of an empty slot wraps around, and is not below
 			}
 			s := (*slot)(unsafe.Add(unsafe.Pointer(first), below*int(slotBytes)))
 			if s.tag == tag && s.word&extraMask == extra {
 				return s
 			}
 		}
-	} else if i := homeSlotOf(tag, seg.homeSlots); i < seg.slots.len { // in line: the call would cost as much as the look
+	} else if i := homeSlotOf(tag, seg.homeSlots); i < seg.slots.len { // inlined: a call would cost as much as the comparison
 		if s := seg.slots.at(i); s.tag == tag && s.word&extraMask == extra {
 			return s
 		}
@@ -203,7 +204,7 @@ func (seg *segment) lookup(tag, extra uint64) *slot {
 	return nil
 }
 
-// one is 1 if b and 0 if not, and compiles to no branch.
+// one returns 1 if b is true, else 0, and compiles to no branch.
 func one(b bool) int {
 	if b {
 		return 1
@@ -216,7 +217,7 @@ func (seg *segment) search(i int, tag, extra uint64) (int, bool) {
 	for i < seg.slots.len {
 		s, run := seg.slots.run(i)
 		for {
-			if s.tag-1 >= tag-1 { // an empty slot's tag wraps around and ends the search
+			if s.tag-1 >= tag-1 { // the tag of an empty slot wraps around and ends the search
 				if s.tag != tag {
 					return i, false
 				}
@@ -234,10 +235,10 @@ func (seg *segment) search(i int, tag, extra uint64) (int, bool) {
 	return i, false
 }
 
-// maxShift bounds how far an insertion looks for a free slot.
+// maxShift is the maximum distance at which an insertion looks for a free slot.
 const maxShift = 256
 
-// insert adds a key that find did not find. It fails if there is no room.
+// insert adds a key that find did not find. It reports whether there was room.
 func (t *Table) insert(seg *segment, s slot, now int64) bool {
 	if seg.live >= seg.limit {
 		t.makeRoom(seg, now, false)
@@ -266,12 +267,13 @@ func (t *Table) insert(seg *segment, s slot, now int64) bool {
 	}
 }
 
-// makeRoom drops what has expired, or grows the segment if that is little or was not enough.
+// makeRoom deletes expired slots, or grows the segment if there are few or that was not enough. It reports whether it
+// made room.
 func (t *Table) makeRoom(seg *segment, now int64, mustGrow bool) bool {
 	n := seg.slots.len
 	grown := growth(n)
 	if !t.region.fits(grown) || t.used.Load()+slotBytes*int64(grown-n) > t.maxBytes {
-		// From here on insert uses what expires near a key's own place; to sweep for each new key would be slow.
+		// From here on insert reuses expired slots near a key's home; sweeping for each new key would be slow.
 		seg.limit = ^uint32(0)
 		return false
 	}
@@ -294,8 +296,8 @@ func (t *Table) makeRoom(seg *segment, now int64, mustGrow bool) bool {
 	return true
 }
 
-// growth is the next size of a segment: doubled while small, then a page more, so that little stands empty, or a
-// twenty-fourth part, so that large segments are not moved all the time.
+// growth returns the next size of a segment: doubled while small, then one more page, so that little is empty, or 1/24
+// more, so that large segments are not moved all the time.
 func growth(n int) int {
 	switch {
 	case n == 0:
@@ -306,8 +308,8 @@ func growth(n int) int {
 	return n + max(slotsPerPage, n/24)
 }
 
-// rebuild moves the live slots to to, which is the segment's own memory or a larger piece of it, or new memory. It works
-// in place: first all slots move to the far end in order, then spread puts each in its place.
+// rebuild moves the live slots to to, which is the segment's own memory, a larger piece that starts with it, or new
+// memory. It works in place: first all slots move to the far end in order, then spread moves each to its position.
 func (t *Table) rebuild(seg *segment, to slots, now int64) {
 	first := to.len
 	for i := seg.slots.len - 1; i >= 0; i-- {
@@ -324,8 +326,8 @@ func (t *Table) rebuild(seg *segment, to slots, now int64) {
 	t.spread(seg, to, first)
 }
 
-// spread gives a segment the memory to, whose sorted slots begin at first and reach to the end: each moves to its home,
-// or behind the one before.
+// spread gives a segment the memory to, whose sorted slots are from first to the end: each moves to its home, or after
+// the previous one.
 func (t *Table) spread(seg *segment, to slots, first int) {
 	homes := homeSlotsFor(to, first)
 	next := 0
@@ -354,8 +356,8 @@ func homeSlotOf(tag uint64, homes uint32) int {
 	return int(home)
 }
 
-// homeSlotsFor returns how many homes to spread the sorted slots from first on over: nearly as many as there are slots,
-// less some for those that are pushed past the last home.
+// homeSlotsFor returns the number of homes over which to spread the sorted slots from first on: nearly the number of
+// slots, minus some for those that are pushed past the last home.
 func homeSlotsFor(to slots, first int) uint32 {
 	homes := to.len - to.len/48 - 4
 	for {

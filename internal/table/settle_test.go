@@ -27,7 +27,7 @@ func (r reference) settle(name string, p *step.Params, now int64, x step.Settlem
 	return a
 }
 
-// wide counts the slots of buckets that have words.
+// wide returns the number of slots of buckets that have words.
 func wide(tb *Table) (n int) {
 	for i := range tb.segments {
 		seg := &tb.segments[i]
@@ -40,8 +40,8 @@ func wide(tb *Table) (n int) {
 	return n
 }
 
-// A table that settles answers like a map: by every way there is to ask it, with snapshots in between. With the last
-// reservation of a key its words go.
+// A table with settlements decides like a map, through all methods, with snapshots in between. A key's words are freed
+// with its last reservation.
 func TestTableSettlesLikeAMap(t *testing.T) {
 	type reserved struct {
 		key         string
@@ -74,7 +74,7 @@ func TestTableSettlesLikeAMap(t *testing.T) {
 			now += rng.Int64N(2 * second)
 		}
 		number := rng.IntN(len(limits))
-		p, key := limits[number], fmt.Sprint(number, " ", rng.IntN(6)) // kinds of bucket would share one
+		p, key := limits[number], fmt.Sprint(number, " ", rng.IntN(6)) // the kinds of buckets must not share a key
 		cost, name := 1+rng.Int64N(4), key
 		if ref[name] == nil {
 			ref[name] = &referenceState{words: make([]uint64, 200)}
@@ -115,7 +115,7 @@ func TestTableSettlesLikeAMap(t *testing.T) {
 			if retry != step.Undecided {
 				plain++
 				if retry != want.RetryAfter || remaining != want.Remaining || max(0, fresh-now) != want.ResetAfter {
-					t.Fatalf("Plain says fresh %d retry %d remaining %d, want %+v at %d", fresh, retry, remaining, want, now)
+					t.Fatalf("Fast returns fresh %d retry %d remaining %d, want %+v at %d", fresh, retry, remaining, want, now)
 				}
 			} else if got := tb.Take(h, p, now, step.Request{Cost: cost}); got != want {
 				t.Fatalf("take\n got %+v\nwant %+v", got, want)
@@ -126,12 +126,12 @@ func TestTableSettlesLikeAMap(t *testing.T) {
 		}
 	}
 	for len(out) > 0 {
-		settle(0, out[0].charged) // which costs nothing more, and still takes the mark away
+		settle(0, out[0].charged) // no further cost, but deletes the mark
 	}
 	if n := wide(tb); n != 0 {
 		t.Errorf("all is settled, and %d keys have words", n)
 	}
-	t.Logf("up to %d of 18 keys with marks at once, %d takes were plain, %d snapshots", most, plain, saved)
+	t.Logf("up to %d of 18 keys with marks at once, %d takes were fast, %d snapshots", most, plain, saved)
 	if most < 10 || plain < steps/100 || saved < 5 {
 		t.Error("too much of one kind to show anything")
 	}
@@ -145,8 +145,8 @@ func saveAt(t testing.TB, tb *Table, now int64) []byte {
 	return b.Bytes()
 }
 
-// Without room for a mark nothing is given back, and what was needed on top is charged. It is the same for a key that is
-// counted in the sketch.
+// Without room for a mark nothing is refunded, and the cost beyond the estimate is charged. The same holds for a key
+// that is counted in the sketch.
 func TestNoRoomNoMark(t *testing.T) {
 	tb := New(Config{MaxBytes: MinBytes})
 	take(tb, "here", &wholeParams, start, step.Request{Cost: 1}) // has its slot, but no words
@@ -165,7 +165,7 @@ func TestNoRoomNoMark(t *testing.T) {
 		}
 		settle := group.Op{Rule: op.Rule, Key: key, Params: op.Params, At: a[0].At, Charged: 10, Request: step.Request{Cost: -9, Settles: true}}
 		if tb.Apply(start, []group.Op{settle}, a[:]); a[0].Granted != 0 || a[0].Remaining != remaining[0] {
-			t.Errorf("%s: given back without a mark: %+v", key, a[0])
+			t.Errorf("%s: refunded without a mark: %+v", key, a[0])
 		}
 		settle.Request.Cost = 5
 		if tb.Apply(start, []group.Op{settle}, a[:]); a[0].Granted != 5 || a[0].Remaining != remaining[1] {

@@ -7,20 +7,20 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// The sketch counts what the table has no room for, in a fixed number of cells: a count-min sketch of buckets. Each
-// key has a cell in each of four rows, and a cell holds the moment at which its bucket is full again. The least of a
-// key's four cells is at least as late as the key's own bucket would be, since whoever shares a cell only moves it
-// later: the sketch may count too much and never too little.
+// The sketch counts the keys for which the table has no room, in a fixed number of cells: a count-min sketch of
+// buckets. Each key has a cell in each of four rows, and a cell contains the time at which its bucket is full again.
+// The minimum of a key's four cells is at least as late as the key's own bucket would be, because other keys only move
+// a shared cell later: the sketch may count too much and never too little.
 //
-// All kinds of limits are counted as buckets here. Windows and logs are given a bucket that admits no more than the
+// All kinds of limits are counted as buckets here. For windows and logs it is a bucket that admits no more than the
 // limit in any interval of a window's length. A key moves from the sketch to the table only when it has been idle for
-// so long that its state would be that of a key never seen. Which keys are in the sketch is told by filters: see seen.go.
+// so long that it is fully reset. Filters record which keys are in the sketch: see used_keys.go.
 //
-// A bucket with an initial level is given one of that size, because which of its keys are new is not certain here; one that
-// starts empty is given a size of 1, and its first request only starts it.
+// A bucket with an initial level gets that size, because it is not certain here which of its keys are new. One that
+// starts empty gets a size of 1, and its first request only starts it.
 //
-// Limits that take seconds to recover and limits that take weeks have bands of their own, so that a flood on a weekly
-// quota does not fill the cells that a per-second limit needs for a week.
+// Limits that recover in seconds and limits that recover in weeks have separate bands, so that a flood on a weekly
+// quota does not fill the cells of a per-second limit for a week.
 
 const (
 	rows      = 4
@@ -31,8 +31,8 @@ const (
 )
 
 type sketch struct {
-	until    atomic.Int64    // microseconds; after it no key can be in the sketch
-	cells    []atomic.Uint64 // bands × rows × width, in the region and so resident only when used; always in the memory limit
+	until    atomic.Int64    // in microseconds; after it no key is in the sketch
+	cells    []atomic.Uint64 // bands × rows × width, in the region and so resident only when used; always part of the memory limit
 	width    uint64
 	usedKeys usedKeys
 }
@@ -43,16 +43,16 @@ func (k *sketch) init(maxBytes int64) {
 
 func (k *sketch) bytes() int64 { return int64(k.width) * rows * bands * 8 }
 
-// busy tells that some key may be counted in the sketch.
+// busy reports whether any key may be counted in the sketch.
 func (k *sketch) busy(now int64) bool { return now < k.until.Load() }
 
-// bucket is a limit as the sketch counts it, in 1/64 microseconds.
+// bucket is a limit as counted in the sketch, in 1/64 microseconds.
 type bucket struct {
-	unitNum, unitDen uint64 // a unit of cost takes unitNum/unitDen
-	fill             uint64 // how long a full bucket takes to fill
+	unitNum, unitDen uint64 // a unit of cost drains in unitNum/unitDen
+	fill             uint64 // fill time
 	size             int64
-	hold             int64 // microseconds that a key must have been full for before its own state is fresh
-	empty            bool  // a key that is not in the sketch begins with nothing
+	hold             int64 // how long a key must have been full until its own state is fully reset, in microseconds
+	empty            bool  // a key that is not in the sketch starts empty
 	band             uint64
 }
 
@@ -73,7 +73,7 @@ func bucketOf(p *step.Params) bucket {
 		b.hold = p.Length
 	}
 	if p.Kind != step.Bucket && b.size > 0 {
-		// Half at once and the rest in the course of the window: no window's length ever sees more than the limit.
+		// Half at once and the rest over the window: no interval of a window's length admits more than the limit.
 		limit := b.size
 		b.size = (limit + 1) / 2
 		b.unitDen = uint64(limit - b.size + 1)
@@ -83,7 +83,7 @@ func bucketOf(p *step.Params) bucket {
 		b.fill, _ = bits.Div64(hi, lo, b.unitDen)
 	}
 	length := b.fill >> cellScale
-	if p.HasInitial { // it is held for longer than others that fill in as much time
+	if p.HasInitial { // its state is kept for longer than those of buckets with the same fill time
 		length += uint64(b.hold)
 	}
 	// 4 s, 1 h, 6 weeks
@@ -99,7 +99,7 @@ func bucketOf(p *step.Params) bucket {
 	return b
 }
 
-// cost is how much later a take moves a cell, rounded up.
+// cost returns how much later a take moves a cell, rounded up.
 func (b *bucket) cost(n int64) uint64 {
 	hi, lo := bits.Mul64(uint64(n), b.unitNum)
 	q, r := bits.Div64(hi, lo, b.unitDen)
@@ -116,7 +116,7 @@ func (k *sketch) cell(h Hash, band, row uint64) *atomic.Uint64 {
 	return &k.cells[(band*rows+row)*k.width+i]
 }
 
-// fullAt is when the key's bucket is full at the latest, in 1/64 microseconds.
+// fullAt returns an upper bound of when the key's bucket is full, in 1/64 microseconds.
 func (k *sketch) fullAt(h Hash, b *bucket) uint64 {
 	if k.until.Load() == 0 {
 		return 0
@@ -128,7 +128,8 @@ func (k *sketch) fullAt(h Hash, b *bucket) uint64 {
 	return least
 }
 
-// mayCount tells that a key which is not in the table may have been counted in the sketch, and so may not start fresh.
+// mayCount reports whether a key that is not in the table may have been counted in the sketch, and so must not start
+// from zero.
 func (k *sketch) mayCount(h Hash, p *step.Params, now int64) bool {
 	if !k.busy(now) {
 		return false
@@ -137,7 +138,7 @@ func (k *sketch) mayCount(h Hash, p *step.Params, now int64) bool {
 	return k.usedKeys.has(h, b.band, now) && k.fullAt(h, &b) > uint64(max(0, now-b.hold))<<cellScale
 }
 
-// take decides a request by the sketch, and books it unless it is dry. The key's segment is locked.
+// take decides a request by the sketch, and charges it unless it is a dry run. The key's segment must be locked.
 func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.Answer {
 	b := bucketOf(p)
 	a := step.Answer{At: now}
@@ -168,15 +169,15 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 	a.Remaining = remaining(full)
 	reset := b.hold
 	if p.HasInitial {
-		reset = 0 // a full bucket is what callers wait for
+		reset = 0 // callers expect the time until the bucket is full
 	}
 	a.ResetAfter = int64((full-at)>>cellScale) + reset
-	if cost > b.size { // it would fit the limit, but not what the sketch can promise
+	if cost > b.size { // within the limit, but more than the sketch can grant
 		a.RetryAfter = max(1, p.Length)
 		return a
 	}
 	next := full + b.cost(cost)
-	if next > at+b.fill && !(next-(at+b.fill) <= uint64(cost) && full == at) { // a full bucket holds its size despite rounding
+	if next > at+b.fill && !(next-(at+b.fill) <= uint64(cost) && full == at) { // a full bucket grants its size despite rounding
 		a.RetryAfter = int64((next-(at+b.fill))>>cellScale) + 1
 		if r.Charge && !r.DryRun {
 			k.charge(h, &b, now, at+b.fill)
@@ -196,7 +197,7 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 	return a
 }
 
-// charge moves the key's cells to full, where they are not later already.
+// charge moves the key's cells to full, unless they are later already.
 func (k *sketch) charge(h Hash, b *bucket, now int64, full uint64) {
 	end := int64(full>>cellScale) + 1 + b.hold
 	k.usedKeys.add(h, b.band, now, end)

@@ -20,25 +20,26 @@ import (
 // A snapshot is a magic line, a header, records and a checksum, all numbers little-endian:
 //
 //	magic   "sluice snapshot 2\n"
-//	header  seed (4 words), time of saving, until when there may be states that version 1 wrote
+//	header  seed (4 words), time of saving, time until which there may be states of version 1
 //	record  kind, segment, then by kind:
 //	        slot:  tag, word, value
 //	        wide:  tag, word, number of words, words
 //	        block: tag, extra, until
-//	        cells: band and row in place of the segment; until, width, cells
-//	        rule:  how many numbers in place of the segment; rule, and kind, slices, count, length, burst of each
-//	        reset: how often the rule was reset in place of the segment; rule
+//	        cells: band and row instead of the segment; until, width, cells
+//	        rule:  length of the list instead of the segment; rule, and kind, slices, count, length, burst of each
+//	        reset: number of resets of the rule instead of the segment; rule
 //	end     kind 0, number of records
 //	sum     SHA-256 of everything before
 //
-// Version 1, whose header ended with the time of saving and which had no records of rules, is read: see [step.Known.Before].
+// Version 1, whose header ended with the time of saving and which had no records of rules, can be read: see
+// [step.Known.Before].
 //
-// The checksum tells a torn or damaged file from a whole one. It is no protection against somebody who can write the
-// file: a snapshot is trusted as much as the program's configuration.
+// The checksum detects truncated and damaged files. It does not protect against an attacker who can write the file: a
+// snapshot is trusted as much as the program's configuration.
 
 const (
 	snapshotMagic = "sluice snapshot 2\n"
-	magicBefore   = "sluice snapshot 1\n" // is as long
+	magicBefore   = "sluice snapshot 1\n" // has the same length
 )
 
 const (
@@ -48,14 +49,14 @@ const (
 	recordBlock
 	recordCells
 	recordRule
-	recordReset // which earlier programs do not know, and refuse
+	recordReset // unknown to earlier versions, which reject it
 )
 
-// ErrSnapshot is wrapped by errors about snapshots that are torn, damaged or not snapshots at all.
-var ErrSnapshot = errors.New("not a whole snapshot")
+// ErrSnapshot is wrapped by errors about files that are truncated, damaged or no snapshots.
+var ErrSnapshot = errors.New("invalid snapshot")
 
 type snapshotWriter struct {
-	w       *bufio.Writer // before the checksum, which so sees large pieces
+	w       *bufio.Writer // before the checksum, so that it hashes large pieces
 	records uint64
 	err     error
 }
@@ -70,7 +71,8 @@ func (w *snapshotWriter) numbers(ns ...uint64) {
 	}
 }
 
-// Save writes all live states. Segments are locked one after the other: each is of one moment, the whole is not.
+// Save writes all live states. It locks the segments one after the other, so that each segment is consistent, but not
+// the whole.
 func (t *Table) Save(dst io.Writer, now int64) error {
 	sum := sha256.New()
 	w := &snapshotWriter{w: bufio.NewWriterSize(io.MultiWriter(dst, sum), 1<<16)}
@@ -80,7 +82,7 @@ func (t *Table) Save(dst io.Writer, now int64) error {
 	for i := range t.segments {
 		t.saveSegment(w, i, now)
 	}
-	for rule, numbers := range t.Rules.All() { // after the states, of which none has numbers that came later
+	for rule, numbers := range t.Rules.All() { // after the states, so that it contains the numbers of all of them
 		w.numbers(recordRule, uint64(len(numbers)), rule.A, rule.B)
 		for _, n := range numbers {
 			w.numbers(uint64(n.Kind), uint64(n.Slices), uint64(n.Count), uint64(n.Length), uint64(n.Burst))
@@ -142,7 +144,7 @@ func (t *Table) saveSegment(w *snapshotWriter, i int, now int64) {
 type snapshotReader struct {
 	r       *bufio.Reader
 	sum     hash.Hash
-	pending []byte // read and not yet summed
+	pending []byte // read and not yet hashed
 	err     error
 }
 
@@ -168,12 +170,12 @@ func (r *snapshotReader) number() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// Load reads a snapshot into a new table. It returns a table only if all of the snapshot was there and whole.
+// Load reads a snapshot into a new table. It returns an error unless the snapshot is complete and undamaged.
 func Load(src io.Reader, c Config, now int64) (*Table, error) {
 	r := &snapshotReader{r: bufio.NewReaderSize(src, 1<<16), sum: sha256.New()}
 	magic := make([]byte, len(snapshotMagic))
 	if r.read(magic); string(magic) != snapshotMagic && string(magic) != magicBefore {
-		return nil, fmt.Errorf("%w: it does not begin with %q", ErrSnapshot, snapshotMagic)
+		return nil, fmt.Errorf("%w: file does not begin with %q", ErrSnapshot, snapshotMagic)
 	}
 	var seed Seed
 	for i := range seed {
@@ -208,27 +210,27 @@ func Load(src io.Reader, c Config, now int64) (*Table, error) {
 	}
 	t.before = min(t.before, into.latest)
 	if n := r.number(); n != records {
-		return nil, fmt.Errorf("%w: it has %d records and says %d", ErrSnapshot, records, n)
+		return nil, fmt.Errorf("%w: file has %d records, and its trailer says %d", ErrSnapshot, records, n)
 	}
 	r.sum.Write(r.pending)
 	want, got := r.sum.Sum(nil), make([]byte, sha256.Size)
 	if r.read(got); r.err != nil || !bytes.Equal(got, want) {
-		return nil, fmt.Errorf("%w: the checksum is wrong", ErrSnapshot)
+		return nil, fmt.Errorf("%w: wrong checksum", ErrSnapshot)
 	}
 	if _, err := r.r.ReadByte(); err != io.EOF {
-		return nil, fmt.Errorf("%w: something follows its end", ErrSnapshot)
+		return nil, fmt.Errorf("%w: data after the end", ErrSnapshot)
 	}
 	return t, nil
 }
 
-// loader gathers the slots of a segment, which follow each other, and puts them in place together: one by one they
+// loader collects the slots of a segment, which are contiguous, and inserts them together: inserted one by one they
 // might not fit where all of them did.
 type loader struct {
 	t       *Table
 	now     int64
 	segment uint64
 	slots   []slot
-	latest  int64 // when the last of them has worn off
+	latest  int64 // time at which the last of them expires
 }
 
 func (l *loader) record(r *snapshotReader, kind uint64) error {
@@ -244,7 +246,7 @@ func (l *loader) record(r *snapshotReader, kind uint64) error {
 		return nil
 	}
 	if index >= segments {
-		return fmt.Errorf("%w: there is no segment %d", ErrSnapshot, index)
+		return fmt.Errorf("%w: unknown segment %d", ErrSnapshot, index)
 	}
 	if index != l.segment {
 		if err := l.flush(); err != nil {
@@ -257,7 +259,7 @@ func (l *loader) record(r *snapshotReader, kind uint64) error {
 	case recordSlot:
 		s.value = r.number()
 		if s.word&wideFlag != 0 {
-			return fmt.Errorf("%w: a narrow record says it is wide", ErrSnapshot)
+			return fmt.Errorf("%w: narrow record with the wide flag", ErrSnapshot)
 		}
 	case recordWide:
 		block, err := l.words(r, s.word)
@@ -272,9 +274,9 @@ func (l *loader) record(r *snapshotReader, kind uint64) error {
 		}
 		return nil
 	default:
-		return fmt.Errorf("%w: there is no record of kind %d", ErrSnapshot, kind)
+		return fmt.Errorf("%w: unknown record kind %d", ErrSnapshot, kind)
 	}
-	if r.err == nil && s.tag != 0 && s.expiresAt() > l.now { // what has worn off is not needed
+	if r.err == nil && s.tag != 0 && s.expiresAt() > l.now { // expired states are not needed
 		l.slots = append(l.slots, s)
 		l.latest = max(l.latest, s.expiresAt())
 	}
@@ -288,7 +290,7 @@ const maxNumbers = 2 * 256 * (3 + step.MaxSlices)
 func (t *Table) loadRule(r *snapshotReader, n uint64) error {
 	known := t.Rules.Known(group.RuleID{A: r.number(), B: r.number()})
 	if n > maxNumbers {
-		return fmt.Errorf("%w: a rule with %d numbers", ErrSnapshot, n)
+		return fmt.Errorf("%w: rule with %d numbers", ErrSnapshot, n)
 	}
 	all := make([]step.Numbers, n)
 	for i := range all {
@@ -297,7 +299,7 @@ func (t *Table) loadRule(r *snapshotReader, n uint64) error {
 			Kind: step.Kind(kind), Slices: int64(r.number()), Count: int64(r.number()), Length: int64(r.number()), Burst: int64(r.number()),
 		}
 		if r.err == nil && (kind > 255 || !all[i].IsValid()) {
-			return fmt.Errorf("%w: a rule with numbers that make no sense", ErrSnapshot)
+			return fmt.Errorf("%w: rule with invalid numbers", ErrSnapshot)
 		}
 	}
 	if r.err == nil {
@@ -306,11 +308,11 @@ func (t *Table) loadRule(r *snapshotReader, n uint64) error {
 	return nil
 }
 
-// words reads the words of a wide state into a block of their own.
+// words reads the words of a wide state into a new block.
 func (l *loader) words(r *snapshotReader, word uint64) (ref, error) {
 	n := r.number()
 	if n == 0 || n > 1<<maxClass || n != 1<<classFor(int(n)) || word&wideFlag == 0 {
-		return 0, fmt.Errorf("%w: a wide record of %d words", ErrSnapshot, n)
+		return 0, fmt.Errorf("%w: wide record of %d words", ErrSnapshot, n)
 	}
 	block := l.t.arena.alloc(l.t, int(n))
 	if block == 0 {
@@ -321,24 +323,24 @@ func (l *loader) words(r *snapshotReader, word uint64) (ref, error) {
 		words[i] = r.number()
 	}
 	if !plausible(words) {
-		return 0, fmt.Errorf("%w: a wide record whose header makes no sense", ErrSnapshot)
+		return 0, fmt.Errorf("%w: wide record with an invalid header", ErrSnapshot)
 	}
 	return block, nil
 }
 
-// flush puts the gathered slots into their segment, in the smallest size that holds them.
+// flush inserts the collected slots into their segment, with the smallest size that holds them.
 func (l *loader) flush() error {
 	if len(l.slots) == 0 {
 		return nil
 	}
 	seg := &l.t.segments[l.segment]
 	if seg.slots.len > 0 {
-		return fmt.Errorf("%w: segment %d comes twice", ErrSnapshot, l.segment)
+		return fmt.Errorf("%w: duplicate segment %d", ErrSnapshot, l.segment)
 	}
 	slices.SortFunc(l.slots, func(a, b slot) int { return cmp.Compare(a.tag, b.tag) })
 	for i := 1; i < len(l.slots); i++ {
 		if a, b := &l.slots[i-1], &l.slots[i]; a.tag == b.tag && a.word&extraMask == b.word&extraMask {
-			return fmt.Errorf("%w: a key is there twice", ErrSnapshot)
+			return fmt.Errorf("%w: duplicate key", ErrSnapshot)
 		}
 	}
 	n := firstSlots
@@ -361,10 +363,10 @@ func (l *loader) flush() error {
 	return nil
 }
 
-var errFull = errors.New("the snapshot does not fit the budget: raise it")
+var errFull = errors.New("snapshot exceeds the memory limit: raise MaxBytes")
 
-// plausible checks that a log's header stays within its ring, whichever kind of state the words are: a ring of
-// sub-windows passes as long as its counts are counts, a bucket's marks if they are marks.
+// plausible reports whether words can be those of a wide state of any kind: the header of a log stays within its ring,
+// the counts of sub-windows are in range, or they are valid marks of a bucket.
 func plausible(words []uint64) bool {
 	if step.PlausibleMarks(words) {
 		return true
@@ -381,12 +383,12 @@ func plausible(words []uint64) bool {
 	return true
 }
 
-// loadCells reads a row of the sketch. If the width differs, because the memory limit does, each cell becomes the latest of
-// those it overlaps: too much, not too little.
+// loadCells reads a row of the sketch. If the width differs, because the memory limit has changed, each cell gets the
+// latest of the cells it overlaps: too much, never too little.
 func (t *Table) loadCells(r *snapshotReader, row uint64, now int64) error {
 	until, width := int64(r.number()), r.number()
 	if row >= bands*rows || width == 0 || width > 1<<24 {
-		return fmt.Errorf("%w: a sketch of width %d, row %d", ErrSnapshot, width, row)
+		return fmt.Errorf("%w: sketch of width %d, row %d", ErrSnapshot, width, row)
 	}
 	k := &t.sketch
 	for j := range width {

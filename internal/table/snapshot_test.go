@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// filled returns a table with keys of all kinds, blocks, and if it floods, a busy sketch.
+// filled returns a table with keys of all kinds and blocks and, with flood, a busy sketch.
 func filled(t testing.TB, flood int) *Table {
 	tb := New(Config{MaxBytes: MinBytes})
 	for i := range 300 {
@@ -54,7 +54,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 				}
 			}
 			if a := take(back, "blocked", &windowParams, start, step.Request{Cost: 1}); a.Allowed {
-				t.Error("the block is gone")
+				t.Error("the block was lost")
 			}
 			for i := range flood {
 				key := fmt.Sprint("flood", i)
@@ -67,7 +67,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	}
 }
 
-// A torn or changed snapshot is refused, wherever it was cut or changed.
+// A truncated or changed snapshot is rejected, wherever it was cut or changed.
 func TestSnapshotRefusesDamage(t *testing.T) {
 	whole := save(t, filled(t, 0))
 	for n := 0; n < len(whole); n += 1 + len(whole)/soak(60) {

@@ -1,20 +1,20 @@
-// Package table is a compact hash table of limiter states: integers in, integers out. It knows the algorithms of
-// package step and nothing else; the memory store, and the limiter's own fallback, are built on it.
+// Package table is a compact hash table of limiter states, all in integers. It depends only on the algorithms of
+// package step. The memory store and the limiter's local fallback use it.
 //
 // # Shape
 //
-// A thousand segments, each with its own mutex, hold slots of 24 bytes: a tag of 64 hash bits and a state. There is no
-// pointer per key for the collector to look at. Slots are sorted by tag, so that a search for a key that is not there
-// ends early and a segment works when it is all but full. Which segment a key belongs to is chosen by a second hash,
-// and two more bits of that are kept in the slot: 76 bits tell two keys apart, so that among ten million live keys
-// the chance that any two are confused is below 1e-9. Keys themselves are never kept.
+// About a thousand segments, each with its own mutex, contain slots of 24 bytes: a tag of 64 hash bits and a state.
+// There is no pointer per key for the garbage collector to scan. Slots are sorted by tag, so that a search for a
+// missing key ends early and a segment works when it is nearly full. A second hash selects the segment, and two more
+// bits of it are kept in the slot: 76 bits distinguish keys, so that among ten million live keys the probability that
+// any two are confused is below 1e-9. Keys themselves are not stored.
 //
 // # Memory
 //
-// The table never uses more than its memory limit. A state says when it equals that of a key never seen; such a slot is free
-// for the next key, and nothing else is ever dropped. What finds no room is counted in a sketch, which may count too
-// much and never counts too little: see sketch.go. Growth moves one segment at a time and leaves nothing behind for
-// the collector; see region.go.
+// The table never exceeds its memory limit. A state contains the time at which it is fully reset; from then on its slot
+// is free for the next key, and no other slot is ever evicted. Keys without room are counted in a sketch, which may
+// count too much and never counts too little: see sketch.go. Growth moves one segment at a time and leaves no garbage;
+// see region.go.
 //
 // # Locks
 //
@@ -36,30 +36,30 @@ const (
 	segments    = 1 << segmentBits
 	slotBytes   = int64(unsafe.Sizeof(slot{}))
 	firstSlots  = 8
-	heapSlots   = 128 // larger segments live in the region
+	heapSlots   = 128 // larger segments are in the region
 
 	// DefaultBytes is the default memory limit.
 	DefaultBytes = 256 << 20
-	// MinBytes is the smallest memory limit: below it there would be little but overhead.
+	// MinBytes is the minimum memory limit: below it there would be little but overhead.
 	MinBytes = 1 << 20
 )
 
-// Config is how a table is made. The zero Config works.
+// Config configures a table. The zero Config is valid.
 type Config struct {
 	MaxBytes int64  // memory limit; default DefaultBytes, at least MinBytes
 	Seed     *Seed  // default random
 	_        [0]int // keeps literals keyed
 }
 
-// Table is safe for concurrent use. It needs no closing: its memory goes when it does.
+// Table is safe for concurrent use. It need not be closed: its memory is freed with it.
 type Table struct {
-	// segments are first, so that each begins a cache line. They also keep the region alive: whoever holds a
-	// segment's lock holds the table.
+	// segments are first, so that each starts at a cache line. They also keep the region alive: a holder of a segment's
+	// lock references the table.
 	segments [segments]segment
 
 	seed     Seed
 	maxBytes int64
-	used     atomic.Int64 // bytes of the memory limit that are taken
+	used     atomic.Int64 // allocated bytes of the memory limit
 	region   region
 	arena    arena
 	sketch   sketch
@@ -69,14 +69,15 @@ type Table struct {
 
 	generations generations
 
-	before int64 // until when states that the version before wrote may be there
+	before int64 // time until which there may be states of the previous version
 
-	// SavedAt is when the snapshot was saved that the table was loaded from, in microseconds since the epoch; 0 if there was none.
+	// SavedAt is the time of the snapshot that the table was loaded from, in microseconds since the epoch; 0 if there
+	// was none.
 	SavedAt int64
 }
 
-// Seed is the secret that a table's hash is keyed with. Without it nobody can choose keys that collide. It can be
-// saved with a snapshot, which the standard library's maphash cannot.
+// Seed is the secret key of a table's hash. Without it an attacker cannot choose keys that collide. Unlike the seed of
+// the standard library's maphash it can be saved with a snapshot.
 type Seed [4]uint64
 
 // NewSeed returns a random seed.
@@ -109,16 +110,16 @@ func New(c Config) *Table {
 	return t
 }
 
-// Seed returns what the table's hashes are keyed with, to be kept with a snapshot and nowhere else.
+// Seed returns the secret key of the table's hash. It must be stored only with a snapshot.
 func (t *Table) Seed() Seed { return t.seed }
 
-// Bytes is how much of the memory limit is in use.
+// Bytes returns the used part of the memory limit.
 func (t *Table) Bytes() int64 { return t.used.Load() }
 
-// MaxBytes is the most that Bytes can be.
+// MaxBytes returns the memory limit.
 func (t *Table) MaxBytes() int64 { return t.maxBytes }
 
-// ExpiresAt returns when a key's state of this kind is that of a key never seen, or 0 if there is none.
+// ExpiresAt returns the time at which a key's state of this kind is fully reset, or 0 if there is none.
 func (t *Table) ExpiresAt(h Hash, p *step.Params) int64 {
 	seg := &t.segments[h.segment()]
 	seg.mu.Lock()
@@ -129,8 +130,8 @@ func (t *Table) ExpiresAt(h Hash, p *step.Params) int64 {
 	return 0
 }
 
-// Free reports whether a key has no state of this kind, or one that has worn off, whose slot it frees: the next take that is
-// charged inserts another.
+// Free reports whether a key has no live state of this kind. It frees the slot of an expired one, so that the next
+// charged take inserts a new one.
 func (t *Table) Free(h Hash, p *step.Params, now int64) bool {
 	seg := &t.segments[h.segment()]
 	seg.mu.Lock()
@@ -147,7 +148,7 @@ func (t *Table) Free(h Hash, p *step.Params, now int64) bool {
 	return true
 }
 
-// Len counts the keys whose state differs from that of a key never seen. It visits all segments.
+// Len returns the number of keys that are not fully reset. It visits all segments.
 func (t *Table) Len(now int64) int {
 	n := 0
 	for i := range t.segments {
@@ -163,7 +164,7 @@ func (t *Table) Len(now int64) int {
 	return n
 }
 
-// reserveBytes takes bytes from the memory limit if they are there.
+// reserveBytes allocates bytes of the memory limit and reports whether they were available.
 func (t *Table) reserveBytes(n int64) bool {
 	if t.used.Add(n) > t.maxBytes {
 		t.used.Add(-n)

@@ -29,7 +29,7 @@ var (
 	allParams     = []*step.Params{&bucketParams, &initialParams, &windowParams, &counterParams, &slicesParams, &logParams}
 )
 
-// reference keeps each key's state in a map, with all the room it could want.
+// reference keeps each key's state in a map, with unlimited room.
 type reference map[string]*referenceState
 
 type referenceState struct {
@@ -52,7 +52,7 @@ func take(tb *Table, key string, p *step.Params, now int64, req step.Request) st
 	return tb.Take(tb.Locate(group.RuleID{A: 1, B: 2}, key, p), p, now, req)
 }
 
-// checkOrder fails unless every segment is sorted, every slot can be found and the count of slots is right.
+// checkOrder fails unless every segment is sorted, every slot can be found and the number of slots is right.
 func checkOrder(t *testing.T, tb *Table) {
 	t.Helper()
 	for i := range tb.segments {
@@ -79,7 +79,7 @@ func checkOrder(t *testing.T, tb *Table) {
 	}
 }
 
-// A table answers like a map, through growth, expiry and reuse, for all kinds at once.
+// A table decides like a map, through growth, expiry and reuse, for all kinds at once.
 func TestTableAnswersLikeAMap(t *testing.T) {
 	for _, maxBytes := range []int64{MinBytes, 64 << 20} {
 		t.Run(fmt.Sprint(maxBytes), func(t *testing.T) {
@@ -106,16 +106,16 @@ func TestTableAnswersLikeAMap(t *testing.T) {
 			}
 			checkOrder(t, tb)
 			if tb.Bytes() > tb.MaxBytes() {
-				t.Errorf("uses %d bytes of a budget of %d", tb.Bytes(), tb.MaxBytes())
+				t.Errorf("uses %d bytes, the limit is %d", tb.Bytes(), tb.MaxBytes())
 			}
 			if n := tb.Len(now + day + 3*minute); n != 0 {
-				t.Errorf("%d keys are live after all have worn off", n)
+				t.Errorf("%d keys are live after all have expired", n)
 			}
 		})
 	}
 }
 
-// Plain says what Take says.
+// Fast returns the same as Take.
 func TestFastEqualsTake(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	for _, p := range allParams {
@@ -136,11 +136,11 @@ func TestFastEqualsTake(t *testing.T) {
 			}
 			plain++
 			if (retry == step.Fits) != want.Allowed || retry != want.RetryAfter || remaining != want.Remaining || max(0, fresh-now) != want.ResetAfter {
-				t.Fatalf("kind %d: Plain says fresh %d retry %d remaining %d, Take %+v at %d", p.Kind, fresh, retry, remaining, want, now)
+				t.Fatalf("kind %d: Fast returns fresh %d retry %d remaining %d, Take %+v at %d", p.Kind, fresh, retry, remaining, want, now)
 			}
 		}
 		if isPlain := p.Kind == step.Window || p.Kind == step.Counter; isPlain && plain == 0 {
-			t.Errorf("kind %d: nothing was plain", p.Kind)
+			t.Errorf("kind %d: no take was fast", p.Kind)
 		}
 	}
 	whole := step.Compile(step.Params{Kind: step.Bucket, Count: 6, Length: minute, Burst: 6})
@@ -157,12 +157,12 @@ func TestFastEqualsTake(t *testing.T) {
 			continue
 		}
 		if retry != want.RetryAfter || remaining != want.Remaining || max(0, fresh-now) != want.ResetAfter {
-			t.Fatalf("Plain says fresh %d retry %d remaining %d, Take %+v at %d", fresh, retry, remaining, want, now)
+			t.Fatalf("Fast returns fresh %d retry %d remaining %d, Take %+v at %d", fresh, retry, remaining, want, now)
 		}
 	}
 }
 
-// When the memory limit is spent, what is in the table stays exact, and what is not is never allowed more than the limit.
+// When the memory limit is reached, keys in the table stay exact, and other keys are never allowed more than the limit.
 func TestOverflowNeverUnderCounts(t *testing.T) {
 	for _, p := range allParams {
 		t.Run(p.Name(), func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestOverflowNeverUnderCounts(t *testing.T) {
 			}
 			admitted := map[string][]int64{}
 			for i := range 50_000 {
-				now += 60 // 9 s in all: no window ends, little drips
+				now += 60 // 9 s in total: no window ends, little is replenished
 				take(tb, fmt.Sprint("flood", i), p, now, step.Request{Cost: 1})
 				if i%10 == 0 {
 					key := fmt.Sprint("late", i%1000)
@@ -187,7 +187,7 @@ func TestOverflowNeverUnderCounts(t *testing.T) {
 				}
 			}
 			if tb.Bytes() > tb.MaxBytes() {
-				t.Errorf("uses %d bytes of a budget of %d", tb.Bytes(), tb.MaxBytes())
+				t.Errorf("uses %d bytes, the limit is %d", tb.Bytes(), tb.MaxBytes())
 			}
 			if !tb.sketch.busy(now) {
 				t.Fatal("the flood did not reach the sketch")
@@ -210,21 +210,21 @@ func TestOverflowNeverUnderCounts(t *testing.T) {
 	}
 }
 
-// A key that was counted in the sketch does not start fresh when room is found for it.
+// A key that was counted in the sketch does not start from zero when room is found for it.
 func TestLeavingTheSketchForgetsNothing(t *testing.T) {
 	p := &windowParams
 	tb := New(Config{MaxBytes: MinBytes})
 	now := start
-	for i := range 100_000 { // fill the table with keys that stay for a minute
+	for i := range 100_000 { // fill the table with keys that live for a minute
 		take(tb, fmt.Sprint("flood", i), p, now, step.Request{Cost: 1})
 	}
-	var h Hash // of a key that finds no room
+	var h Hash // of a key without room
 	for i := 0; ; i++ {
 		h = tb.Locate(group.RuleID{A: 1, B: 2}, fmt.Sprint("late", i), p)
 		tb.Take(h, p, now, step.Request{Cost: 1})
 		seg := &tb.segments[h.segment()]
-		// One that would come behind the last slot of a full segment stays in the sketch until that is rebuilt: what expires is
-		// used by keys that sort before it.
+		// A key that sorts after the last slot of a full segment stays in the sketch until the segment is rebuilt:
+		// expired slots are reused by keys that sort before it.
 		if at, ok := seg.find(h.tagFor(p.Identity()), h.extra()); !ok && at < seg.slots.len {
 			break
 		}
@@ -238,7 +238,7 @@ func TestLeavingTheSketchForgetsNothing(t *testing.T) {
 		}
 	}
 	spend()
-	// All others go; the key has room again, within its window.
+	// All other keys expire; there is room for the key again, within its window.
 	for i := range tb.segments {
 		seg := &tb.segments[i]
 		for j := range seg.slots.len {
@@ -292,9 +292,9 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// One ID twice in a call is charged once, and a settlement counts for the takes that follow it.
+// The same ID twice in a call is charged once, and a settlement counts for the takes after it.
 func TestApplyTwiceOnOneKey(t *testing.T) {
-	p := &windowParams // 5 a minute
+	p := &windowParams // 5 per minute
 	tb := New(Config{MaxBytes: MinBytes})
 	out := make([]step.Answer, 3)
 	one := group.Op{Key: "k", Params: p, Request: step.Request{Cost: 1}}
@@ -310,7 +310,7 @@ func TestApplyTwiceOnOneKey(t *testing.T) {
 	other.Key = "other"
 	tb.Apply(start, []group.Op{other, settle, three}, out)
 	if out[2].Allowed {
-		t.Errorf("3 more fit 5 with 1 spent and 3 settled: %+v", out[2])
+		t.Errorf("3 more allowed of 5 with 1 used and 3 settled: %+v", out[2])
 	}
 	for _, key := range []string{"k", "other"} {
 		want := map[string]int64{"k": 4, "other": 5}[key]
@@ -320,7 +320,7 @@ func TestApplyTwiceOnOneKey(t *testing.T) {
 	}
 }
 
-// Two keys of ten million are confused with a probability below 1e-9, because 76 bits tell them apart.
+// Two of ten million keys are confused with a probability below 1e-9, because 76 bits distinguish them.
 func TestHashBits(t *testing.T) {
 	if got := 64 + segmentBits + 2; got < 76 {
 		t.Fatalf("%d bits tell keys apart", got)
@@ -334,7 +334,7 @@ func TestHashBits(t *testing.T) {
 		}
 		seen[h] = key
 	}
-	for n := range 70 { // all lengths around the loop's boundaries, one bit apart
+	for n := range 70 { // all lengths around the loop's bounds, one bit apart
 		base := make([]byte, n)
 		check(string(base))
 		for i := range base {
@@ -351,9 +351,9 @@ func TestHashBits(t *testing.T) {
 	}
 }
 
-// Every output bit depends on every input bit: on average half of them change.
+// Every output bit depends on every input bit: on average 50 % of them change.
 func TestHashAvalanche(t *testing.T) {
-	seed := Seed{0x243F6A8885A308D3, 0x13198A2E03707345, 0xA4093822299F31D1, 0x082EFA98EC4E6C89} // so that luck is always the same
+	seed := Seed{0x243F6A8885A308D3, 0x13198A2E03707345, 0xA4093822299F31D1, 0x082EFA98EC4E6C89} // fixed, so that the test is deterministic
 	tb := New(Config{Seed: &seed})
 	for _, n := range []int{3, 4, 7, 8, 12, 16, 17, 31, 64} {
 		var flips [128]int
@@ -414,7 +414,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// soak scales a count up when the long tests are asked for.
+// soak scales a count up in long test runs.
 func soak(n int) int {
 	if os.Getenv("SLUICE_SOAK") != "" {
 		return 10 * n

@@ -5,32 +5,32 @@ import (
 	"sync"
 )
 
-// seen remembers which keys were counted in the sketch, in Bloom filters. What it does not know was not counted there,
-// or has been idle until its state was that of a key never seen: its next request is decided as the first, although its
-// cells are those of others too. It may know a key that was not counted, and never the other way round.
+// usedKeys records which keys were counted in the sketch, in Bloom filters. A key that is not in it was not counted
+// there, or has been idle until it was fully reset: its next request is decided as its first, even though its cells are
+// shared with other keys. False positives are possible, false negatives are not.
 //
-// It has parts, each of one band. A band fills a part and goes on with one whose keys have all been idle for long enough,
-// of any band; without one it overfills the last. A part is left to each band that has none, so that a flood on a weekly
-// quota does not take those that a per-second limit needs.
+// It has parts, each for one band. When a part is full, its band continues with a part whose keys have all expired, of
+// any band; without one it overfills the last. One part is reserved for each band that has none, so that a flood on a
+// weekly quota does not take those of a per-second limit.
 
 const (
 	usedKeysParts  = 8
 	usedKeysHashes = 4
-	usedKeysBits   = 8 // of a part that is full, for each key
+	usedKeysBits   = 8 // per key in a full part
 )
 
 type usedKeys struct {
-	mu      sync.Mutex // guards the fields below; comes after the segments'
+	mu      sync.Mutex // guards the fields below; acquired after the segments' locks
 	parts   [usedKeysParts]usedKeysPart
 	current [bands]*usedKeysPart
-	blind   int64 // until then every key may have been counted: a snapshot has the cells and not the keys
+	blind   int64 // until then every key may have been counted, because a snapshot contains the cells and not the keys
 }
 
 type usedKeysPart struct {
 	words []uint64
 	band  uint64
 	keys  int
-	until int64 // when the last key is as if never seen, in microseconds
+	until int64 // time at which the last key is fully reset, in microseconds
 }
 
 func usedKeysBytes(maxBytes int64) int64 { return min(max(maxBytes/16, 1<<16), 16<<20) }
@@ -71,7 +71,7 @@ func (p *usedKeysPart) has(h Hash) bool {
 	return true
 }
 
-// add notes that the key is counted in the band's cells until a moment.
+// add records that the key is counted in the band's cells until a time.
 func (s *usedKeys) add(h Hash, band uint64, now, until int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *usedKeys) add(h Hash, band uint64, now, until int64) {
 	p.keys += isNew
 }
 
-// part is the one that the band's keys are added to, or nil if there is none.
+// part returns the part to which the band's keys are added, or nil if there is none.
 func (s *usedKeys) part(band uint64, now int64) *usedKeysPart {
 	p := s.current[band]
 	if p != nil && p.band == band && now < p.until && p.keys < len(p.words)*64/usedKeysBits {
@@ -117,7 +117,7 @@ func (s *usedKeys) part(band uint64, now int64) *usedKeysPart {
 	if spare <= 0 && p != nil && p.band == band {
 		return p // overfull
 	}
-	if spare <= 0 { // only after a clock that ran back has found parts live again
+	if spare <= 0 { // only if a clock ran backwards and parts are live again
 		return nil
 	}
 	p = free

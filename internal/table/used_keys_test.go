@@ -8,8 +8,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// With memory full no key is ever allowed more than its limit, while keys come back at any time, are forgotten and come
-// again: each key's allowed requests are held to the definition of its limit. Newcomers are allowed.
+// When memory is full no key is ever allowed more than its limit, while keys return at any time, expire and return
+// again: each key's allowed requests are compared with the definition of its limit. New keys are allowed.
 func TestUsedKeysNeverForget(t *testing.T) {
 	const window, limit, keys, takes = 3 * second, 2, 80_000, 170_000
 	for name, p := range map[string]step.Params{
@@ -25,10 +25,10 @@ func TestUsedKeysNeverForget(t *testing.T) {
 			now, first, reused := start, 0, map[*usedKeysPart]bool{}
 			var newcomers int
 			for range takes {
-				now += 40 // 10 s in all
+				now += 40 // 10 s in total
 				i := rnd.IntN(keys)
 				if rnd.IntN(4) == 0 {
-					i = rnd.IntN(100) // who ask all the time
+					i = rnd.IntN(100) // keys with constant traffic
 				}
 				a := take(tb, strconv.Itoa(i), &p, now, step.Request{Cost: 1})
 				if q := tb.sketch.usedKeys.current[0]; q != nil {
@@ -58,7 +58,7 @@ func TestUsedKeysNeverForget(t *testing.T) {
 	}
 }
 
-// overLimit returns the first time at which more was allowed than the definition of the limit says, or 0.
+// overLimit returns the first time at which more was allowed than the definition of the limit permits, or 0.
 func overLimit(kind step.Kind, times []int64, window, limit int64) int64 {
 	tokens, last := limit*window, int64(0) // of a bucket, in 1/window
 	for i, at := range times {

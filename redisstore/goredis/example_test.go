@@ -27,7 +27,7 @@ func ExampleNew() {
 	// Output: ready
 }
 
-// Dialer bounds what a server may send.
+// Dialer bounds the size of a server's replies.
 func ExampleDialer() {
 	options := &redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true}
 	options.Dialer = goredis.Dialer(redis.NewDialer(options))

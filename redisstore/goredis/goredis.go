@@ -1,4 +1,4 @@
-// Package goredis has a Redis store use the caller's own go-redis client.
+// Package goredis adapts a go-redis client for package redisstore.
 //
 //	options := &redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true}
 //	options.Dialer = goredis.Dialer(redis.NewDialer(options))
@@ -6,12 +6,12 @@
 //	commander, err := goredis.New(client)
 //	store, err := redisstore.Open(redisstore.Config{Commander: commander})
 //
-// A Client, a ClusterClient and a FailoverClient will do. It is a package of its own so that who does not use go-redis
-// does not link it. The store's own client, which redisstore.Config.URL makes, writes the commands of many callers at once
-// and so does more with fewer connections.
+// The client may be a Client, a ClusterClient or a FailoverClient. This is a separate package so that programs without
+// go-redis do not link it. The store's own client, which redisstore.Config.URL creates, writes the commands of many
+// callers at once and so achieves more with fewer connections.
 //
-// go-redis sends commands again by default. Those of the store are marked so that it does not: a take that may have been
-// charged must not be charged twice.
+// go-redis resends commands by default. The commands of the store are marked so that it does not, because a take that
+// may have been charged must not be charged twice.
 package goredis
 
 import (
@@ -30,26 +30,26 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// Commander sends a store's commands by a go-redis client.
+// Commander implements [redisstore.Commander] for a go-redis client.
 type Commander struct {
 	client redis.UniversalClient
 }
 
 var _ redisstore.Commander = (*Commander)(nil)
 
-// New returns a commander for the client, which stays the caller's to close. The client must heed the deadlines of
-// contexts, which go-redis does only if told so.
+// New returns a commander for the client, which the caller closes. The client must have ContextTimeoutEnabled set,
+// because go-redis otherwise ignores the deadlines of contexts.
 func New(client redis.UniversalClient) (*Commander, error) {
 	heeds := true
 	switch c := client.(type) {
 	case nil:
-		return nil, errors.New("goredis: the client is nil")
+		return nil, errors.New("goredis: client is nil")
 	case *redis.Client:
 		heeds = c.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
 		heeds = c.Options().ContextTimeoutEnabled
 	case *redis.Ring:
-		return nil, errors.New("goredis: a Ring spreads the keys of one call over servers: use a ClusterClient, or a store for each server")
+		return nil, errors.New("goredis: redis.Ring is not supported, because it distributes the keys of one call over servers: use a ClusterClient, or a store per server")
 	}
 	if !heeds {
 		return nil, errors.New("goredis: set ContextTimeoutEnabled in the client's options: without it go-redis waits beyond a decision's deadline")
@@ -57,9 +57,10 @@ func New(client redis.UniversalClient) (*Commander, error) {
 	return &Commander{client}, nil
 }
 
-// Dialer returns a function for the Dialer option of a go-redis client, which connects by dial and bounds what a server may
-// send: the length, the elements and the depth of a reply. go-redis allocates whatever a server announces, so without it a
-// faulty server can end the process. A reply that has come when its time is up is read.
+// Dialer returns a function for the Dialer option of a go-redis client. It connects with dial and bounds the length,
+// the number of elements and the depth of a server's replies. Without it a faulty server can crash the process, because
+// go-redis allocates as much as a server announces. A reply that has arrived when the read deadline expires is still
+// read.
 //
 //	options.Dialer = goredis.Dialer(redis.NewDialer(options))
 func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -72,12 +73,12 @@ func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, erro
 	}
 }
 
-// once is a command that is sent once. go-redis asks commands by this method.
+// once is a command that go-redis does not resend. go-redis calls NoRetry to find out.
 type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// Do sends a command.
+// Do sends a command; see [redisstore.Commander].
 func (c *Commander) Do(ctx context.Context, command ...string) (any, error) {
 	args := make([]any, len(command))
 	for i := range command {
@@ -85,7 +86,7 @@ func (c *Commander) Do(ctx context.Context, command ...string) (any, error) {
 	}
 	cmd := redis.NewCmd(ctx, args...)
 	if err := c.client.Process(ctx, once{cmd}); err != nil {
-		if until, ok := ctx.Deadline(); ok && !time.Now().Before(until) { // go-redis says it was the network's
+		if until, ok := ctx.Deadline(); ok && !time.Now().Before(until) { // go-redis reports this as a network error
 			err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 		}
 		return nil, asError(err)
@@ -93,7 +94,7 @@ func (c *Commander) Do(ctx context.Context, command ...string) (any, error) {
 	return cmd.Val(), nil
 }
 
-// asError says an error of go-redis in the words of a store's commander.
+// asError converts an error of go-redis to the errors that a store's Commander returns.
 func asError(err error) error {
 	var said redis.Error
 	switch {
@@ -103,19 +104,19 @@ func asError(err error) error {
 		return redisstore.ServerError(said.Error())
 	case errors.Is(err, redis.ErrClosed):
 		return fmt.Errorf("%w: %w", sluice.ErrClosed, err)
-	case errors.Is(err, redis.ErrPoolTimeout): // it has not been sent
+	case errors.Is(err, redis.ErrPoolTimeout): // the command was not sent
 		return &net.OpError{Op: "dial", Net: "tcp", Err: err}
 	}
 	return err
 }
 
-// Cluster tells whether the client is one of a Cluster.
+// Cluster reports whether the client is a ClusterClient.
 func (c *Commander) Cluster() bool {
 	_, ok := c.client.(*redis.ClusterClient)
 	return ok
 }
 
-// Primaries are the servers that hold the keys.
+// Primaries returns a commander for each server that holds keys.
 func (c *Commander) Primaries(ctx context.Context) ([]redisstore.Commander, error) {
 	cluster, ok := c.client.(*redis.ClusterClient)
 	if !ok {

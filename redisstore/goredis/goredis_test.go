@@ -11,7 +11,7 @@ import (
 
 // The tests that need servers are in cmd/internal/goredistest.
 
-// TestNewRefuses: clients that would break a promise.
+// TestNewRefuses checks that New rejects clients that would break a guarantee.
 func TestNewRefuses(t *testing.T) {
 	for says, client := range map[string]redis.UniversalClient{
 		"is nil":                nil,
@@ -20,7 +20,7 @@ func TestNewRefuses(t *testing.T) {
 		"Ring":                  redis.NewRing(&redis.RingOptions{}),
 	} {
 		if _, err := goredis.New(client); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("said %v, want something with %q", err, says)
+			t.Errorf("New: error %v, want it to contain %q", err, says)
 		}
 	}
 }

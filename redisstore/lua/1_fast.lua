@@ -1,15 +1,15 @@
--- Sluice's limits in Redis. KEYS are pairs of a state and a block, one pair for each cell, and then the IDs of
--- requests. ARGV[1] is everything else, packed: the header, then one record for each take. No value comes in any other
--- way.
+-- Sluice's limits in Redis. KEYS are pairs of a state key and a block key, one pair per cell, followed by the keys of
+-- idempotency IDs. ARGV[1] is everything else, packed: the header, then one record per take. The script has no other
+-- input.
 --
--- The caller knows the algorithms too. All it needs back is the time and what was stored before, and it works out for
--- itself what that means; what is decided here goes along, so that a difference between the two would be noticed.
+-- The caller implements the algorithms too. It only needs the time and the previously stored states, and computes the
+-- decisions from them. The decisions made here are returned as well, so that the caller notices any difference.
 --
--- Times are microseconds. No number here may reach 2^53, up to where Lua's are exact.
+-- Times are in microseconds. No number may reach 2^53, because larger numbers are not exact in Lua.
 
 local blob = ARGV[1]
 local now, nonce, margin, count, plain, _, kind, _, shape, cost, a, b, c, d, e = struct.unpack('<dddHBHBBc2dddddd', blob)
-local start = 28 -- where the first record begins, which is read already if it is that of a plain take
+local start = 28 -- position of the first record, which has already been read if it is that of a fast take
 local time
 if now == 0 then
   time = redis.call('TIME')
@@ -18,7 +18,7 @@ end
 local values
 if #KEYS <= 4000 then
   values = redis.call('MGET', unpack(KEYS))
-else -- more than fit on Lua's stack
+else -- more than Lua's stack can hold
   values = {}
   for i = 1, #KEYS, 4000 do
     for _, v in ipairs(redis.call('MGET', unpack(KEYS, i, math.min(i + 3999, #KEYS)))) do
@@ -26,12 +26,12 @@ else -- more than fit on Lua's stack
     end
   end
 end
-local BASE = 1767225600000000 -- states count from 2026, which keeps their digits few
-local COUNT_MOST = 2 ^ 33 - 1 -- that a window counts
+local BASE = 1767225600000000 -- states count from 2026, to save digits
+local COUNT_MOST = 2 ^ 33 - 1 -- maximum count of a window
 local format, sub, floor = string.format, string.sub, math.floor
 
--- The short ways answer in one string, which costs the server half of what a list does: the nonce as it came, a digit
--- for each take, the time in seconds and microseconds, and what was stored in each cell, with dots between.
+-- The fast paths return one string, which costs the server half as much as a list: the nonce as received, a digit for
+-- each take, the time in seconds and microseconds, and the previous state of each cell, separated by dots.
 local stamp
 if time then
   stamp = time[1] .. '.' .. time[2] .. '.'
@@ -39,8 +39,8 @@ else
   stamp = format('%.0f.%.0f.', floor(now / 1000000), now % 1000000)
 end
 
--- The shortest way, for one plain take of the commonest kind: a bucket of whole microseconds that was used before. All
--- of it is said again below, for every case.
+-- The fastest path, for one fast take of the most common kind: a bucket of whole microseconds that was used before. The
+-- code below handles this case too, like every other.
 local TERM = 2 ^ 24
 if plain == 1 and count == 1 and kind == 1 and b == 0 and values[1] and not values[2] then
   local v = values[1]
@@ -60,15 +60,16 @@ if plain == 1 and count == 1 and kind == 1 and b == 0 and values[1] and not valu
   end
 end
 
--- Redis keeps integers of up to 19 digits in the place of a pointer, so what can be said as one is: a bucket as the
--- moment it will be full, the two digits of its shape and one more, or as that moment, the shape and two digits of a
--- fraction behind a minus sign; a window as its count, its end in seconds and its shape. What the fraction is of, the shape
--- tells.
+-- Redis stores integers of up to 19 digits in place of a pointer, so states are stored as integers where possible:
+--  bucket             time when it is full, two digits of its shape, one more digit
+--  bucket, fraction   minus sign, that time, two digits of its shape, two digits of the fraction
+--  window             count, end in seconds, shape
+-- The shape determines the denominator of the fraction.
 --
--- To add to an integer costs the server a third of what it costs to set it, but leaves the time to live as it was. That
--- of a window stays the same. That of a bucket which is used more than once is made to last up to two terms longer,
--- whatever its limit, and renewed only when the term changes; the digit then is 1. What is added is written out here,
--- because Redis would write it as it does fractions, which takes longer.
+-- Adding to an integer costs the server a third as much as setting it, but does not change the TTL. The TTL of a window
+-- stays the same. The TTL of a bucket that is used more than once is extended by up to two terms, regardless of its
+-- limit, and renewed only when the term changes; the last digit is then 1. The increment is formatted here, because
+-- Redis would format it as a fraction, which is slower.
 local function bucketText(f, frac, shape, digit)
   local since = f - BASE
   if frac == 0 and since > 0 then
@@ -87,18 +88,18 @@ local function windowText(f, n, grace, shape)
   return format('%.0f:%.0f:%.0f:%.0f', f, n, grace, shape)
 end
 
--- write keeps a state until it is as if there were none, and a margin longer.
+-- write stores a state until it expires, plus the margin.
 local function write(key, text, f)
   redis.call('SET', key, text, 'PX', math.max(0, math.ceil((f - now) / 1000)) + margin)
 end
 
--- The short way, for plain takes of buckets and windows with nothing unusual about them, the cells of a group all
--- different. It comes before the functions of the algorithms because each run of the script makes those it gets to
--- anew, and it writes last, so that it can leave the work to them whenever something is unusual after all.
+-- The fast path, for takes of ordinary buckets and windows, if all cells of a group are different. It comes before the
+-- functions of the algorithms, because every run of the script re-creates the functions that it reaches. It writes
+-- last, so that it can leave any unusual case to those functions.
 --
--- What it knows of the cells is in one list, because lists cost more to make than to use. Of each cell it has, from 8
--- times its number on: f and n, the same as they were, c (below zero for a window), f and n as the group at hand would
--- leave them, and the digits of a bucket's shape.
+-- The cells are in one list, because creating a list costs more than using it. Each cell has 8 values, from index 8 *
+-- cell: f and n, their previous values, c (negative for a window), f and n as the current group would leave them, and
+-- the digits of a bucket's shape.
 local function short()
   local known, group, size, veto, verdicts, pos = {0, 0, 0, 0, 0, 0, 0}, false, 0, false, '', start
   local length, windowShape, windowEnd, ending
@@ -113,7 +114,7 @@ local function short()
       if values[2 * cell] then
         return nil
       elseif not bucket then
-        if b ~= length or c ~= windowShape then -- those of one limit end alike
+        if b ~= length or c ~= windowShape then -- windows of one limit end at the same time
           length, windowShape, windowEnd = b, c, now - now % b + b
           ending = format('%09.0f%03.0f', (windowEnd - BASE) / 1000000, c)
         end
@@ -126,7 +127,7 @@ local function short()
         end
       elseif v then
         local stored
-        f = tonumber(sub(v, 1, -4)) -- of a whole number of microseconds, which most are
+        f = tonumber(sub(v, 1, -4)) -- a whole number of microseconds, the usual case
         if f and f > 0 then
           f, stored = f + BASE, sub(v, -3, -2)
         elseif f then
@@ -145,7 +146,7 @@ local function short()
       return nil
     end
     local fits
-    if bucket then -- the cost takes a + b/c to drip, a full bucket d + e/c
+    if bucket then -- the cost drips in a + b/c, a full bucket in d + e/c
       if f <= now then
         f, n = now, 0
       end
@@ -159,7 +160,7 @@ local function short()
         late = late - 1
       end
       fits = late <= 0
-    else -- a window of length b and shape c holds a
+    else -- a window of length b and shape c with limit a
       if f <= now then
         f, n = now - now % b + b, 0
       end
@@ -167,10 +168,10 @@ local function short()
       fits = n <= a
     end
     verdicts = verdicts .. (fits and '1' or '0')
-    local charged = flags % 4 >= 2 -- whatever is decided; windows only
+    local charged = flags % 4 >= 2 -- even if denied; windows only
     if charged and n > COUNT_MOST then
       return nil
-    elseif flags >= 32 and size == 0 then -- a group of one
+    elseif flags >= 32 and size == 0 then -- a group of one take
       if fits or charged then
         known[at], known[at + 1] = f, n
       end
@@ -195,7 +196,7 @@ local function short()
     local at = 8 * cell
     local f, n, wasF, wasN, c = known[at], known[at + 1], known[at + 2], known[at + 3], known[at + 4]
     local v, key = values[2 * cell - 1], KEYS[2 * cell - 1]
-    values[cell] = v or '' -- moved up: there are no blocks between them
+    values[cell] = v or '' -- moved up: there are no block keys in between
     if f == wasF and n == wasN then -- not charged
     elseif c < 0 then
       if v and f == wasF and n <= 9000000 and n - wasN <= 9000 then
@@ -207,7 +208,7 @@ local function short()
       write(key, bucketText(f, n, known[at + 7], 0), f)
     else
       local term = f - f % TERM
-      if sub(v, -1) == '1' and wasF > BASE and wasF - wasF % TERM == term then -- and so an integer
+      if sub(v, -1) == '1' and wasF > BASE and wasF - wasF % TERM == term then -- so the state is an integer
         redis.call('INCRBY', key, format('%d', (f - wasF) * 1000))
       else
         write(key, bucketText(f, 0, known[at + 7], 1), term + 2 * TERM)

@@ -1,6 +1,6 @@
 
--- From here on, the algorithms as in internal/step, whose comments explain them. A state is a table: f is when it is as
--- if there were none, shape what its numbers mean something for.
+-- The algorithms, as in internal/step, whose comments explain them. A state is a table: f is the time when it expires,
+-- shape identifies the limit parameters under which it was written.
 local HORIZON = 100 * 365 * 24 * 3600 * 1000000
 local FURTHEST = HORIZON + HORIZON / 4
 local kinds = {}
@@ -9,7 +9,7 @@ local function ceilDiv(a, b)
   return math.ceil(a / b)
 end
 
--- clamp adds delta to n within what a counter can hold.
+-- clamp returns n + delta, limited to the range of a counter.
 local function clamp(n, delta, most)
   if delta < 0 then
     return math.max(0, n + delta)
@@ -17,14 +17,14 @@ local function clamp(n, delta, most)
   return math.min(n + delta, most)
 end
 
--- Marks: what a bucket keeps while reservations are out, oldest first, {time, low, out}: the lowest backlog since a time,
--- and what was reserved from it on, up to the next mark, and is not settled. Both are microseconds, or for interval
--- buckets tokens, of which they count no more than Lua's numbers are exact for. Lists are never changed once they are in a
--- state: takes are also only tried.
+-- Marks are stored with a bucket that has open reservations, oldest first, as {time, low, out}: low is the lowest
+-- backlog since that time, out the unsettled part of the reservations made from that time until the next mark. Both are
+-- in microseconds, or in tokens for interval buckets, and at most as large as Lua's numbers are exact. The list of a
+-- state is never modified, because takes may be only tried.
 local MARKS, MARK_MOST, SETTLE_MOST = 32, 2 ^ 52, 2 * 3600 * 1000000
 
--- tidied are the marks that can give something back, of those that are not from before a time. One that is no higher than
--- the one before it goes into that.
+-- tidied returns the marks not older than a time that can refund something. A mark whose low is not higher than that of
+-- the previous one is merged into it.
 local function tidied(marks, oldest)
   local kept = {}
   for _, m in ipairs(marks) do
@@ -40,7 +40,7 @@ local function tidied(marks, oldest)
   return kept
 end
 
--- seen are the marks as they are before anything changes the backlog. A queue has no use for those of before it was one.
+-- seen returns the marks as they are before the backlog changes. A queue does not use marks from before it was a queue.
 local function seen(op, s)
   local marks = {}
   if s.marks and s.f > now and not op.queue then
@@ -53,7 +53,7 @@ local function seen(op, s)
   return marks
 end
 
--- withMarks is a state with others than it had.
+-- withMarks returns the state with other marks.
 local function withMarks(s, marks)
   if s.f <= now then
     return s
@@ -63,7 +63,7 @@ local function withMarks(s, marks)
   return {f = s.f, frac = s.frac, rest = s.rest, shape = s.shape, marks = marks}
 end
 
--- markOf is the last mark that is not after a time.
+-- markOf returns the index of the last mark that is not after a time.
 local function markOf(marks, at)
   for i = #marks, 1, -1 do
     if marks[i].time <= at then
@@ -72,7 +72,8 @@ local function markOf(marks, at)
   end
 end
 
--- fold brings the marks down to what is kept: one too many goes into the one before it, where that costs least.
+-- fold reduces the marks to the maximum number. Each excess mark is merged into the previous one, where the loss is
+-- smallest.
 local function fold(marks)
   while #marks > MARKS do
     local least, which
@@ -87,14 +88,14 @@ local function fold(marks)
   end
 end
 
--- marked is the state after a take was admitted at a place.
+-- marked returns the state after a take was admitted at the time at.
 local function marked(op, s, nextState, granted, at)
   if op.kind > 2 or op.queue or not (s.marks or op.settles) then
     return nextState
   end
   local kind, marks = kinds[op.kind], seen(op, s)
   if at > now and #marks > 0 then
-    local before = kind.before(op, granted) -- what the backlog will be just before its place
+    local before = kind.before(op, granted) -- the backlog just before its time
     for _, m in ipairs(marks) do
       m.low = math.min(m.low, before)
     end
@@ -118,7 +119,7 @@ local function marked(op, s, nextState, granted, at)
   return withMarks(nextState, marks)
 end
 
--- What has marks is written so that it is no number, and so no short way takes it for a plain one.
+-- A state with marks is not a number, so that no fast path mistakes it for a state without marks.
 local function packMarks(f, frac, shape, marks)
   local fields = {f, frac, shape}
   for _, m in ipairs(marks) do
@@ -128,21 +129,22 @@ local function packMarks(f, frac, shape, marks)
   return struct.pack('<B' .. string.rep('I7', #fields), 109, unpack(fields))
 end
 
--- unpackMarks returns the fields and the marks, or nothing if the text is another.
+-- unpackMarks returns the fields and the marks, or nothing if the text is not a state with marks.
 local function unpackMarks(v)
   if string.byte(v) ~= 109 then
     return nil
   end
   local fields = {struct.unpack('<B' .. string.rep('I7', (#v - 1) / 7), v)}
   local marks = {}
-  for i = 5, #fields - 1, 3 do -- the last is where it ended
+  for i = 5, #fields - 1, 3 do -- the last field is the end position
     marks[#marks + 1] = {time = fields[i], low = fields[i + 1], out = fields[i + 2]}
   end
   return fields[2], fields[3], fields[4], marks
 end
 
--- Buckets: a moment is at - frac/den. op.new is how long a new bucket takes to fill if it does not begin full. The state of
--- such a bucket is kept for op.keep longer than until it is full, otherwise that is 0.
+-- Buckets. A moment is at - frac/den. op.newQ and op.newR are the time that a new bucket takes to fill; they are nil if
+-- it starts full. The state of a bucket with an initial level is kept for op.keep after it is full; for others op.keep
+-- is 0.
 local KEEP_FULL = 24 * 3600 * 1000000
 
 local function later(op, at, frac, q, r)
@@ -163,7 +165,7 @@ local function full(op, s)
   local at = s.f - op.keep
   if at <= now then
     return now, 0
-  elseif s.frac >= op.den then -- of another limit whose shape is the same by accident
+  elseif s.frac >= op.den then -- of another limit that has the same shape by chance
     return at, 0
   end
   return at, s.frac
@@ -189,7 +191,7 @@ local function twice(op, q, r)
   return q, r
 end
 
--- drip is how long n takes to drip: q + r/den. What would not fit a product is added up by doubling.
+-- drip returns how long n units take to drip: q + r/den. Products that would be too large are computed by doubling.
 local function drip(op, n)
   if n == op.cost then
     return op.costQ, op.costR
@@ -216,8 +218,8 @@ local function drip(op, n)
   return q, r
 end
 
--- units is how many whole units drip in q + r/den, up to a number if there is one, and what is left of the time: a long
--- division in binary.
+-- units returns how many whole units drip in q + r/den, at most most if given, and the rest of the time. It is a binary
+-- long division.
 local function units(op, q, r, most)
   most = most or math.huge
   local powers, power, unitQ, unitR = {}, 1, op.unitQ, op.unitR
@@ -252,7 +254,7 @@ local function putBucket(op, at, frac)
   return {f = at + op.keep, frac = frac, shape = op.shape}
 end
 
--- begun is the state of a key at its first request: that of its new bucket if it has none.
+-- begun returns the state of a key at its first request: that of a new bucket if the key has none.
 local function begun(op, s)
   if op.newQ and s.f <= now then
     return putBucket(op, full(op, s))
@@ -260,7 +262,7 @@ local function begun(op, s)
   return s
 end
 
--- between is how much later one moment is than another: q + r/den.
+-- between returns the time from the second moment to the first: q + r/den.
 local function between(op, at, frac, thanAt, thanFrac)
   local q, r = at - thanAt, thanFrac - frac
   if r < 0 then
@@ -276,7 +278,7 @@ local function least(q, r, otherQ, otherR)
   return otherQ, otherR
 end
 
--- late charges what was needed on top, at most up to a bound, and returns how much of it was.
+-- late charges an additional cost, up to a bound, and returns how much it charged.
 local function late(op, s, delta)
   local fullAt, fullFrac = full(op, s)
   local mostAt, mostFrac = later(op, now, 0, op.boundQ, op.boundR)
@@ -287,7 +289,8 @@ local function late(op, s, delta)
   return putBucket(op, later(op, fullAt, fullFrac, q, r)), (units(op, q, r, delta))
 end
 
--- giveBack makes the bucket full so much earlier, and returns by how many units its usage falls, rounded up before and after.
+-- giveBack makes the bucket full earlier by q + r/den. It returns the change in units of its usage, which is rounded up
+-- before and after.
 local function giveBack(op, s, q, r, most)
   if q < 0 or q == 0 and r == 0 then
     return s, 0
@@ -303,8 +306,9 @@ local function giveBack(op, s, q, r, most)
   return putBucket(op, earlier(op, at, frac, q, r)), -given
 end
 
--- unmarked is how much of a take can be given back that left no mark: of what was charged, which is the bound, what has
--- not worn off; nothing while a place behind it is promised, and no part of a place.
+-- unmarked returns how much of a take without a mark can be refunded: the unexpired part of the charge, which is the
+-- bound. It returns 0 if a later take was promised a time after it, and never a part of a take that is still in the
+-- queue.
 local function unmarked(op, s, at)
   local fullAt, fullFrac = full(op, s)
   local wornAt = earlier(op, fullAt, fullFrac, op.fillQ, op.fillR)
@@ -318,7 +322,7 @@ local function unmarked(op, s, at)
   return op.costQ, op.costR
 end
 
--- settleQueue gives a place back only if nothing stands behind it.
+-- settleQueue refunds a take in a queue only if no other take is queued behind it.
 local function settleQueue(op, s, at, delta)
   if s.f <= now then
     return s, 0
@@ -332,9 +336,9 @@ local function settleQueue(op, s, at, delta)
   return giveBack(op, s, q, r, -delta)
 end
 
--- settleBucket settles or gives back a take. The costs come as times: that of delta without its sign (or of the share of
--- the bucket that it was, if the limit has changed), out of what was charged in whole microseconds, and as a bound the most
--- backlog that a charge may leave, or of a refund what was charged.
+-- settleBucket settles or refunds a take. Costs are given as times: cost is the absolute delta (or, if the limit has
+-- changed, the same share of the bucket), out is the charge in whole microseconds, and bound is the maximum backlog
+-- after a charge, or for a refund the original charge.
 local function settleBucket(op, s, at, delta)
   local marks = seen(op, s)
   local i = op.settles and markOf(marks, at)
@@ -342,7 +346,7 @@ local function settleBucket(op, s, at, delta)
     marks[i].out = marks[i].out - op.out
   end
   local nextState, given = s, 0
-  if op.newQ and (delta == 0 or delta < 0 and s.f <= now) then -- a refund starts no bucket, and a full one stays full since then
+  if op.newQ and (delta == 0 or delta < 0 and s.f <= now) then -- a refund starts no bucket
     nextState, given = s, 0
   elseif delta >= 0 then
     nextState, given = late(op, s, delta)
@@ -367,7 +371,7 @@ local function settleBucket(op, s, at, delta)
       for j, m in ipairs(marks) do
         if j <= i then
           m.low = math.min(m.low, left)
-        else -- these never lie lower
+        else -- these are never lower
           m.low = math.max(m.low - q - (r > 0 and 1 or 0), left)
         end
       end
@@ -404,8 +408,8 @@ kinds[1] = {
     end
     return bucketText(s.f, s.frac, format('%02.0f', s.shape), 0)
   end,
-  -- level is the backlog, held what a cost adds to it, before what there is just before the place of a cost that has to
-  -- wait, most a full bucket: in whole microseconds.
+  -- In whole microseconds: level is the backlog, held what a cost adds to it, before the backlog just before the time
+  -- of a cost that has to wait, most the time to fill an empty bucket.
   level = function(op, s)
     local at, frac = full(op, s)
     return at - now - (frac > 0 and 1 or 0)
@@ -467,8 +471,8 @@ kinds[1] = {
   adjust = settleBucket,
 }
 
--- Buckets refilled at intervals: amounts are pairs, refills * count - rest with rest < count, because a burst may be
--- larger than Lua's numbers are exact for. An amount is positive if its refills are.
+-- Buckets refilled at intervals. Amounts are pairs, refills * count - rest with rest < count, because a burst may
+-- exceed Lua's exact numbers. An amount is positive if its refills are.
 
 local function pair(op, n)
   local refills = ceilDiv(n, op.count)
@@ -491,7 +495,7 @@ local function minus(op, refills, rest, lessRefills, lessRest)
   return refills, rest
 end
 
--- missing is what is missing from the bucket, and the boundary at or before now.
+-- missing returns the amount missing from the bucket, and the refill time at or before now.
 local function missing(op, s)
   if s.f <= now then
     return 0, 0, op.firstHit and now or now - now % op.length
@@ -518,7 +522,7 @@ local function refilled(op, at, till)
   return ceilDiv(till - at, op.length)
 end
 
--- tokens is an amount as a number, as far as marks count.
+-- tokens returns an amount as a number, at most MARK_MOST.
 local function tokens(op, refills, rest)
   local whole = (refills - 1) * op.count
   if whole >= MARK_MOST then
@@ -527,7 +531,7 @@ local function tokens(op, refills, rest)
   return math.min(whole + op.count - rest, MARK_MOST)
 end
 
--- unmarkedInterval is how much of a take can be given back that left no mark.
+-- unmarkedInterval returns how much of a take without a mark can be refunded.
 local function unmarkedInterval(op, refills, rest, base, at)
   local over = minus(op, refills, rest, op.burstRefills, op.burstRest)
   if base + math.max(0, over) * op.length > math.max(at, now) then
@@ -540,8 +544,8 @@ local function unmarkedInterval(op, refills, rest, base, at)
   return refills > 0 and math.min(op.change, tokens(op, refills, rest)) or 0
 end
 
--- settleInterval settles or gives back a take: change is delta without its sign (or the share of the bucket that it was,
--- if the limit has changed), most the largest backlog that a charge may leave.
+-- settleInterval settles or refunds a take. op.change is the absolute delta (or, if the limit has changed, the same
+-- share of the bucket), op.mostRefills and op.mostRest the maximum backlog after a charge.
 local function settleInterval(op, s, at, delta)
   local refills, rest, base = missing(op, s)
   local marks = seen(op, s)
@@ -564,7 +568,7 @@ local function settleInterval(op, s, at, delta)
     for j, m in ipairs(marks) do
       if j <= i then
         m.low = math.min(m.low, low + change)
-      else -- these never lie lower
+      else -- these are never lower
         m.low = math.max(m.low, low) + change
       end
     end

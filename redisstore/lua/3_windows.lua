@@ -3,7 +3,7 @@
 
 local GRACE_MOST, COUNTER_MOST = 2 ^ 31 - 1, 2 ^ 32 - 1
 
--- windowAt is the window that now falls into; the caller worked out the calendar's.
+-- windowAt returns the window that contains now; the caller computed the calendar windows.
 local function windowAt(op)
   if op.firstHit then
     return {start = now, f = now + op.length, n = 0, grace = 0}
@@ -24,7 +24,7 @@ local function window(op, s)
   return {start = s.f - op.length, f = s.f, n = s.n, grace = s.grace}
 end
 
--- add counts delta at a time; crossing the limit begins the grace of a soft limit.
+-- add adds delta at a time. Exceeding the limit starts the grace period of a soft limit.
 local function add(op, w, at, delta)
   local before = w.n
   w.n = clamp(w.n, delta, COUNT_MOST)
@@ -36,7 +36,7 @@ local function add(op, w, at, delta)
   end
 end
 
--- windowRoom is what can be spent now: of a soft limit up to what it may be exceeded by, until its grace ends.
+-- windowRoom returns the available quota, which for a soft limit includes the soft excess until its grace period ends.
 local function windowRoom(op, w)
   if op.over > 0 and w.n > op.count and now > w.f - w.grace * op.grain then
     return 0
@@ -106,8 +106,8 @@ kinds[3] = {
 
 -- Sliding counters.
 
--- weight is the share of the window before that is still inside, in 1/65,536, rounded up; by two digits to the base of
--- 256, because the product would not fit.
+-- weight returns the share of the previous window that still counts, in 1/65,536, rounded up. It uses two digits of
+-- base 256, because the product would be too large.
 local function weight(begin, length)
   local left = math.min(length, begin + length - now) * 256
   local high = floor(left / length)
@@ -140,7 +140,7 @@ end
 local function putCounter(op, c)
   if c.cur == 0 and c.prev == 0 then
     return {f = 0}
-  elseif c.cur == 0 then -- as it was in the window before
+  elseif c.cur == 0 then -- stored as the state of the previous window
     return {f = c.start + op.length, cur = c.prev, prev = 0, shape = op.shape}
   end
   return {f = c.start + 2 * op.length, cur = c.cur, prev = c.prev, shape = op.shape}
@@ -190,7 +190,7 @@ kinds[4] = {
   end,
 }
 
--- Sliding counters over sub-windows: a ring of counts, that of sub-window number i at i mod size.
+-- Sliding counters over sub-windows: a ring of counts, with the count of sub-window i at i mod size.
 
 local function ringFormat(size)
   return '<dB' .. string.rep('I5', size)
@@ -201,7 +201,7 @@ local function ringAt(op)
   return {start = number * op.slice, index = number % op.size}
 end
 
--- ring brings a copy of the counts up to now.
+-- ring returns a copy of the counts, advanced to now.
 local function ring(op, s)
   local at, counts = ringAt(op), {}
   if s.f <= now then
@@ -286,7 +286,7 @@ kinds[5] = {
       return s, 0
     end
     counts[index] = clamp(before, delta, COUNTER_MOST)
-    for _ = 1, op.size do -- the newest that holds something says when all has left
+    for _ = 1, op.size do -- the newest non-zero count determines when the state expires
       if counts[current.index] > 0 then
         return putRing(op, current, counts), counts[index] - before
       end

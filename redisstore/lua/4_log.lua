@@ -1,8 +1,8 @@
 
--- Sliding logs are sorted sets by time. A member holds, besides its cost, what was spent before it since the log began,
--- so that the sum of a window is a difference between its last member and its first, and the member that makes room is
--- found by halving. Fixed width, so that members of one microsecond sort in the order they came. One more member, HEAD,
--- has when the log is as if there were none for its score and so always comes last.
+-- Sliding logs are sorted sets by time. A member contains its cost and the total cost of all members before it since
+-- the log began. The sum of a window is thus a difference between its last and first members, and the member whose
+-- expiry makes room is found by binary search. Members have a fixed width, so that those of one microsecond sort in
+-- insertion order. One more member, HEAD, has the time when the log expires as its score and so is always the last.
 
 local HEAD, COST_MOST, ENTRIES_MOST = 'h', 16383, 10000
 
@@ -14,7 +14,7 @@ local function digits(n)
   return format('%.0f', n)
 end
 
--- entryAt reads the entry of a rank.
+-- entryAt returns the entry at a rank.
 local function entryAt(key, rank)
   local found = redis.call('ZRANGE', key, rank, rank, 'WITHSCORES')
   local before, cost = struct.unpack('>I7I2', found[1])
@@ -23,7 +23,7 @@ end
 
 local leaves, push, adoptLog
 
--- openLog looks at the log as it is for a limit: one written under another length ends when it would under this.
+-- openLog reads the log for the limit at hand. A log written under another length expires when it would under this one.
 local function openLog(op, cell)
   local l = {key = cell.key, f = 0, sum = 0, length = op.length, leaves = leaves, push = push, adopt = adoptLog}
   local tail = redis.call('ZRANGE', cell.key, -2, -1, 'WITHSCORES')
@@ -49,11 +49,11 @@ local function openLog(op, cell)
   return l
 end
 
--- leaves finds the first entry with which at least this much has left the window, and its rank.
+-- leaves returns the first entry with whose expiry at least this much has left the window, and its rank.
 function leaves(l, much)
   local skipped = redis.call('ZCOUNT', l.key, '-inf', digits(now - l.length))
   local low, high = 0, math.min(much, redis.call('ZCARD', l.key) - 1 - skipped) - 1
-  local e = entryAt(l.key, skipped + high) -- it, if all cost one
+  local e = entryAt(l.key, skipped + high) -- this one, if every entry costs 1
   if e.before - l.first >= much then
     high = high - 1
     while low < high do
@@ -70,8 +70,8 @@ function leaves(l, much)
   return e, skipped + high
 end
 
--- A server that is out of memory refuses to add and still removes. So what is counted is always added before anything
--- is removed, and a refusal leaves the log as it was.
+-- A server that is out of memory rejects writes that add and still executes those that remove. So entries are always
+-- added before any are removed, and an error leaves the log unchanged.
 
 local function expire(l)
   redis.call('PEXPIRE', l.key, math.max(0, math.ceil((l.f - now) / 1000)) + margin)
@@ -83,7 +83,8 @@ local function endsAt(l, f)
   expire(l)
 end
 
--- prune drops what has left. It is done only with a new entry: a clock that is behind would miss what was dropped.
+-- prune removes expired entries. It runs only when an entry is added, because a clock that is behind would miss the
+-- removed ones.
 local function prune(l)
   redis.call('ZREMRANGEBYSCORE', l.key, '-inf', digits(now - l.length))
 end
@@ -121,7 +122,7 @@ function push(l, at, cost)
   return e.at
 end
 
--- logLook tells what remains and how long until the log is as if there were none.
+-- logLook sets the remaining quota and the time until the log expires.
 local function logLook(op, l, a)
   a.remaining, a.reset = math.max(0, op.count - l.sum), math.max(0, l.f - now)
 end
@@ -140,7 +141,7 @@ local function logTry(op, l, cost)
   return a
 end
 
--- logPeek answers whether one would be allowed.
+-- logPeek reports whether a cost of 1 would be allowed.
 local function logPeek(op, l)
   local a = logTry(op, l, 1)
   a.granted = 0
@@ -148,7 +149,7 @@ local function logPeek(op, l)
   return a
 end
 
--- adoptLog rewrites when a log ends that was written under another length.
+-- adoptLog updates the expiry of a log that was written under another length.
 function adoptLog(l)
   if not l.adopted then
     return
@@ -162,7 +163,7 @@ end
 
 local function chargeLog(op, l, cost)
   cost = math.min(cost, op.count)
-  local at, spare = now, l.sum + cost - op.count -- what older entries count for that no decision could need
+  local at, spare = now, l.sum + cost - op.count -- cost of older entries that no decision can depend on
   if l.last and spare > 0 then
     at = math.max(at, l.last.at)
     endsAt(l, l.f)
@@ -179,7 +180,7 @@ local function chargeLog(op, l, cost)
   push(l, at, cost)
 end
 
--- shift adds to what was spent before each entry from a rank on.
+-- shift adds delta to the total before each entry from a rank on.
 local function shift(l, rank, delta)
   local entries = redis.call('ZRANGE', l.key, rank, -2, 'WITHSCORES')
   redis.call('ZREMRANGEBYRANK', l.key, rank, -2)
@@ -189,7 +190,7 @@ local function shift(l, rank, delta)
   end
 end
 
--- adjustLog returns by how much it was changed: a charge is an entry of its own.
+-- adjustLog charges or refunds, and returns the change. A charge is a separate entry.
 local function adjustLog(op, l, at, delta)
   if delta > 0 then
     local sum = l.sum

@@ -1,7 +1,7 @@
 
--- Slots are a sorted set by the time they were taken or last renewed: as many members of one time as the take cost. One
--- more member always comes last. Its score is when the set is as if there were none, a lease after the newest time ever
--- given, and its name says what lease that was.
+-- Permits are a sorted set by the time when they were acquired or last renewed, with one member per unit of cost. One
+-- more member is always the last: its score is the time when the set expires, one TTL after the newest time ever
+-- issued, and its name contains that TTL.
 
 local slots
 
@@ -10,7 +10,7 @@ local function makeSlots()
     return 'h' .. digits(length)
   end
 
-  -- finish writes when the set ends, and drops what is free.
+  -- finish writes when the set expires, and removes expired permits.
   local function finish(l)
     local head = headOf(l.length)
     redis.call('ZADD', l.key, digits(l.fresh), head)
@@ -22,7 +22,7 @@ local function makeSlots()
     redis.call('ZREMRANGEBYSCORE', l.key, '-inf', digits(now - l.length))
   end
 
-  -- look finds out how many are in flight and when the last of their leases ends.
+  -- look counts the permits in use and finds when the last of them expires.
   local function look(l)
     l.sum, l.f = 0, 0
     if not l.live then
@@ -98,13 +98,13 @@ local function makeSlots()
     return l
   end
 
-  -- adjust gives slots back or renews them. To settle is the end of what was in flight, whatever it cost.
+  -- adjust releases or renews permits. A settlement releases all of them, regardless of the cost.
   local function adjust(op, l, at, a)
     local n, delta = 0, op.settles and -COST_MOST or op.cost
     if l.live and at <= l.newest and at > now - l.length then
       n = redis.call('ZCOUNT', l.key, digits(at), digits(at))
     end
-    if n == 0 and delta > 0 then -- it is gone: taken anew
+    if n == 0 and delta > 0 then -- expired: acquire again
       a = logTry(op, l, delta)
       if a.ok then
         a.at = push(l, now, delta)
@@ -118,8 +118,8 @@ local function makeSlots()
     else
       local rank, gone = redis.call('ZCOUNT', l.key, '-inf', '(' .. digits(at)), n
       if delta > 0 then
-        a.at = push(l, now, n) -- before the old ones go: a server out of memory still removes
-        rank = redis.call('ZCOUNT', l.key, '-inf', '(' .. digits(at)) -- what was free went
+        a.at = push(l, now, n) -- before the old ones are removed, because a server out of memory still removes
+        rank = redis.call('ZCOUNT', l.key, '-inf', '(' .. digits(at)) -- expired permits were removed
       else
         gone = math.min(n, -delta)
         a.granted = -gone

@@ -1,8 +1,8 @@
 
--- From here on, hints: what the caller last saw of a cell that another server answered for, which may have died before
--- it passed that on. Each regain returns the later of the state that is stored and the hint, both under the numbers at
--- hand, or nothing if that is the stored one. It never returns more than a limit that is spent: who hints wrongly does
--- no worse harm.
+-- Failover hints: the last state that the caller received for a cell, from another server that may have failed before
+-- replicating it. Each regain returns the later of the stored state and the hint, both converted to the limit at hand,
+-- or nothing if that is the stored one. It never returns more than an exhausted limit, so that a wrong hint can do no
+-- more harm than that.
 local regain
 if plain % 4 >= 2 then
   regain = {}
@@ -30,7 +30,7 @@ if plain % 4 >= 2 then
     end
   end
 
-  -- A window that began with its first request ends when the first of both would: the lost one goes on.
+  -- A window that starts with its first request ends at the earlier of both ends: the lost window continues.
   regain[3] = function(op, s, h)
     local n, f, grace, live = math.min(h.n, op.count + op.over), windowAt(op).f, h.grace, s.f > now
     if op.firstHit then

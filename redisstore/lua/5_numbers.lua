@@ -1,14 +1,14 @@
 
--- From here on, states that were written under other numbers of their rule. What those were is told only with a call that
--- was answered "changed" before, or is known to need it: op.to are the numbers at hand, or those that they are a part of,
--- and op.from by shape those that the state may have been written under. Without them nothing is known of it but that
--- all may have been used.
+-- States that were written under other limit parameters of their rule. The caller sends these parameters only after a
+-- reply "changed", or when it knows that they are needed. op.to are the parameters at hand, or those of the limit that
+-- it is a part of; op.from are, by shape, those under which the state may have been written. A state whose parameters
+-- are unknown is treated as fully used.
 local convert
 if plain >= 4 then
   convert = {}
 
-  -- Amounts whose products Lua's numbers are not exact for are lists of digits, the lowest first. All but the highest are
-  -- at least zero; that one is below zero if the amount is.
+  -- Amounts whose products exceed Lua's exact numbers are lists of digits, the lowest first. Only the highest digit is
+  -- negative if the amount is.
   local DIGIT = 2 ^ 24
 
   local function large(n)
@@ -34,7 +34,7 @@ if plain >= 4 then
     return p
   end
 
-  -- less is a less b, or with a sign of -1 their sum.
+  -- less returns a - b, or a + b if the sign is -1.
   local function less(a, b, sign)
     local d, carry = {}, 0
     for i = 1, math.max(#a, #b) do
@@ -46,7 +46,7 @@ if plain >= 4 then
     return d
   end
 
-  -- about is an amount as near as a number comes to it.
+  -- about returns an amount as the nearest number.
   local function about(l)
     local n = 0
     for i = #l, 1, -1 do
@@ -55,7 +55,7 @@ if plain >= 4 then
     return n
   end
 
-  -- quotient is that of two amounts as a number, rounded up or down. One that Lua's numbers are not exact for is 2^53.
+  -- quotient returns a / b as a number, rounded up or down, and 2^53 if it exceeds Lua's exact numbers.
   local function quotient(a, b, up)
     local size = about(b)
     if about(a) / size >= 2 ^ 53 then
@@ -66,7 +66,7 @@ if plain >= 4 then
     while guess ~= 0 do
       q, rest = q + guess, less(rest, times(b, large(math.abs(guess))), guess < 0 and -1 or 1)
       guess = floor(about(rest) / size)
-      if guess == -1 then -- or next to nothing below zero
+      if guess == -1 then -- or a tiny negative fraction
         break
       end
     end
@@ -83,15 +83,15 @@ if plain >= 4 then
     return q
   end
 
-  -- share is n * a / b for large a and b.
+  -- share returns n * a / b for large a and b.
   local function share(n, a, b, up)
     return quotient(times(large(n), a), b, up)
   end
 
-  -- scale returns a function that makes amounts of one bucket the same part of another.
+  -- scale returns a function that converts amounts of one bucket to the same share of another.
   local function scale(a, b)
     local whole, of = about(a), about(b)
-    if whole < 2 ^ 53 and of < 2 ^ 53 then -- and so exact
+    if whole < 2 ^ 53 and of < 2 ^ 53 then -- so both are exact
       local x, y = whole, of
       while y > 0 do
         x, y = y, x % y
@@ -108,7 +108,7 @@ if plain >= 4 then
     end
   end
 
-  -- scaledMarks are a state's marks as parts of another bucket, of which a state holds as much.
+  -- scaledMarks returns the state with its previous marks, scaled to another bucket.
   local function scaledMarks(op, s, was, scaled)
     local marks, level = {}, kinds[op.kind].level(op, s)
     for i, m in ipairs(was) do
@@ -119,12 +119,12 @@ if plain >= 4 then
     return withMarks(s, tidied(marks, 0))
   end
 
-  -- fillOf is what fills a bucket, in fractions of a microsecond.
+  -- fillOf returns the time to fill a bucket, in fractions of a microsecond.
   local function fillOf(n)
     return less(times(large(n.den), large(n.fillQ)), large(n.fillR), -1)
   end
 
-  -- told reads numbers, those at hand or others.
+  -- told reads limit parameters: those of the limit at hand if own is set, else others.
   local function told(kind, own, pos)
     local n, a, b, c, d = {}, 0, 0, 0, 0
     a, b, c, d, pos = struct.unpack('<dddd', blob, pos)
@@ -142,8 +142,8 @@ if plain >= 4 then
     return n, pos
   end
 
-  -- read reads the numbers of a call: lists of others by their shape, then of each take its own and which list is for it.
-  -- It returns where they end.
+  -- read reads the limit parameters of a call: lists of others by shape, then for each take its own parameters and the
+  -- index of its list. It returns the end position.
   convert.read = function(ops, pos)
     local lists, number, kind, size, shape = {}, 0, 0, 0, 0
     number, pos = struct.unpack('<H', blob, pos)
@@ -164,10 +164,10 @@ if plain >= 4 then
     return pos
   end
 
-  -- Buckets keep the part that is used, also of what is owed.
+  -- Buckets keep their used share, also of a negative balance.
   convert[1] = function(op, s)
     local from, to, fullAt = op.from[s.shape], op.to, s.f - op.keep
-    if fullAt <= now then -- full under any numbers, and since when does not change
+    if fullAt <= now then -- full under any parameters, since the same time
       return {f = s.f, frac = 0, shape = op.shape}
     elseif not from then
       return putBucket(op, now + math.min(to.fillQ + (to.fillR > 0 and 1 or 0), to.cap), 0)
@@ -192,7 +192,7 @@ if plain >= 4 then
     return s.marks and scaledMarks(op, nextState, s.marks, scaled) or nextState
   end
 
-  -- spread is a / b rounded up as an amount of an interval bucket, at most its cap.
+  -- spread returns a / b, rounded up, as an amount of an interval bucket, at most its cap.
   local function spread(op, a, b)
     local to, count = op.to, large(op.count)
     local refills = quotient(a, times(b, count), true)
@@ -220,12 +220,12 @@ if plain >= 4 then
     return s.marks and scaledMarks(op, nextState, s.marks, scale(to.burst, from.burst)) or nextState
   end
 
-  -- inside is the part of a count in the window before that is still inside, rounded up.
+  -- inside returns the part of the previous window's count that still counts, rounded up.
   local function inside(count, begin, length)
     return share(count, large(math.min(length, begin + length - now)), large(length), true)
   end
 
-  -- Counters keep what they estimate, as if it were all spent now.
+  -- Counters keep their estimate, as if all of it had been used now.
   convert[4] = function(op, s)
     local from, used = op.from[s.shape], s.cur + s.prev
     if from then

@@ -1,5 +1,5 @@
 
--- From here on, calls as in internal/table: takes are decided in their order, then charged, all or none of a group.
+-- Calls, as in internal/table: takes are decided in order, then charged, all or none of a group.
 
 local cells, written, remembered, ids = {}, {}, {}, {}
 local SHADOW, CHARGE, QUEUE, FIRST_HIT, CALENDAR, ENDS, DRY, SETTLES = 1, 2, 4, 8, 16, 32, 64, 128
@@ -23,7 +23,7 @@ local function has(flags, flag)
   return flags % (2 * flag) >= flag
 end
 
--- readPlain reads the record of a plain take, which has less to say.
+-- readPlain reads the shorter record of a fast take.
 local function readPlain(pos)
   local op = {id = 0, min = 0, wait = 0, at = 0, time = 0}
   local flags, shape, a, b, c, d, e
@@ -49,14 +49,14 @@ local function readOp(pos)
   return op, op[24]
 end
 
--- isChanged tells that a cell's state has to be converted by numbers that are not told.
+-- isChanged reports whether a cell's state must be converted with limit parameters that the call does not contain.
 local function isChanged(op, when)
   local s = op.cell.s
   return s and s.f > when and s.shape ~= op.shape and op.kind ~= 3 and not convert
 end
 
--- readOps reads the records, and returns where they end, and the cells and shapes of states whose numbers have to be told.
--- It returns nothing if a calendar's windows are not those around now.
+-- readOps reads the records. It returns the ops, the end position, and the cells and shapes of states whose limit
+-- parameters are missing. It returns nothing if the calendar windows are not those around now.
 local function readOps()
   local ops, pos, changed = {}, start, {}
   for i = 1, count do
@@ -66,7 +66,7 @@ local function readOps()
     else
       op, pos = readOp(pos)
     end
-    local when = op.time > 0 and op.time or now -- tests give each group a time of its own
+    local when = op.time > 0 and op.time or now -- tests set a time per group
     if op.calendar and (when < op.first or when >= op.final) then
       return nil
     end
@@ -79,7 +79,7 @@ local function readOps()
   return ops, pos, changed
 end
 
--- adopted is a state written under other numbers as one of these.
+-- adopted returns the state converted to the limit at hand.
 local function adopted(op, s)
   if s.f > now and s.shape ~= op.shape then
     return (op.kind == 3 and kinds[3].adopt or convert[op.kind])(op, s)
@@ -87,7 +87,7 @@ local function adopted(op, s)
   return s
 end
 
--- attempt decides a cost, or a part of it that is at least least, and charges it unless it is dry.
+-- attempt decides a cost, or a part of it of at least least, and charges it unless dry is set.
 local function attempt(op, cost, least, dry)
   local kind, cell = kinds[op.kind], op.cell
   local s = adopted(op, cell.s)
@@ -125,7 +125,7 @@ local function attempt(op, cost, least, dry)
   return {ok = false, granted = 0, at = now}
 end
 
--- attemptLog is attempt for logs, whose answers the caller cannot work out: it is not sent all entries.
+-- attemptLog is attempt for logs. The caller cannot compute its results, because it does not receive all entries.
 local function attemptLog(op, l, cost, least, dry)
   if cost == 0 then
     return logPeek(op, l)
@@ -152,7 +152,7 @@ local function attemptLog(op, l, cost, least, dry)
   return a
 end
 
--- open looks at what is stored for a log or for slots.
+-- open reads the stored log or permits.
 local function open(op)
   if op.kind == 7 then
     return slots.open(op, op.cell)
@@ -182,7 +182,7 @@ end
 
 local DEDUPE = 60 * 1000000
 
--- known reads what is remembered of an ID.
+-- known reads the record of an idempotency ID.
 local function known(index)
   local id = ids[index]
   if id == nil then
@@ -196,7 +196,7 @@ local function known(index)
   return id and id.till > now and id
 end
 
--- replay answers a take whose ID was charged before: as it was then.
+-- replay returns the earlier decision for a take whose idempotency ID was charged before.
 local function replay(op)
   local id = known(op.id)
   if not id then
@@ -217,7 +217,8 @@ local function replay(op)
   return a
 end
 
--- decide answers a take and changes nothing. What earlier takes of the group spend on its cell is asked for on top.
+-- decide decides a take without changing its state. Costs of earlier takes of the group on the same cell are added to
+-- its cost.
 local function decide(group, i)
   local op = group[i]
   if op.id > 0 then
@@ -272,7 +273,7 @@ local function settle(op)
     logLook(op, l, a)
   else
     local s = adopted(op, op.cell.s)
-    if op.cost ~= 0 or op.kind < 3 then -- which may have a mark
+    if op.cost ~= 0 or op.kind < 3 then -- these may have a mark
       s, a.granted = kinds[op.kind].adjust(op, s, at, op.cost)
     end
     op.cell.s = s
@@ -280,8 +281,8 @@ local function settle(op)
   return a
 end
 
--- adopt keeps the state of a take that is not charged as one of these numbers: the answer told when there will be room
--- under them. For the same reason it starts the new bucket of a key without one.
+-- adopt converts the state of a take that is not charged, because the decision's RetryAfter is valid for the limit at
+-- hand only. For the same reason it starts a new bucket for a key without one.
 local function adopt(op)
   if op.dry then
     return
@@ -297,7 +298,7 @@ local function adopt(op)
   end
 end
 
--- commit does what was decided.
+-- commit applies the decision to the state.
 local function commit(op, veto)
   local a = op.answer
   local peeks = op.cost == 0 and (op.dry or not (op.settles and op.at ~= 0))
@@ -333,7 +334,7 @@ elseif convert then
 end
 local server, restored
 if plain % 4 >= 2 then
-  -- restore has a cell go on from what the caller saw of it, if that is later.
+  -- restore continues a cell from the caller's hint if that is later than the stored state.
   local function restore(number, text)
     local cell, real = cells[number], now
     local op, h = cell.first, kinds[cell.kind].load(text)
@@ -343,17 +344,17 @@ if plain % 4 >= 2 then
     if not s then
       return 0
     end
-    cell.s, values[2 * number - 1] = s, kinds[cell.kind].save(s) -- which the caller is told was there
+    cell.s, values[2 * number - 1] = s, kinds[cell.kind].save(s) -- the caller must replay from this state
     return 1
   end
 
-  local info = redis.pcall('INFO', 'server') -- which may not be permitted
+  local info = redis.pcall('INFO', 'server') -- the ACL may not permit INFO
   server, restored = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or '', 0
   local hints, number, from, text
   hints, pos = struct.unpack('<H', blob, pos)
   for _ = 1, hints do
     number, from, text, pos = struct.unpack('<HBc0Hc0', blob, pos)
-    if server ~= '' and from ~= server then -- where it was said, it may have been undone on purpose since
+    if server ~= '' and from ~= server then -- on its own server the state may have been reset or refunded since
       restored = restored + restore(number, text)
     end
   end
@@ -398,7 +399,7 @@ for _, entry in ipairs(remembered) do
   local id = entry[2]
   write(entry[1], format('%.0f:%.0f:%d', id.till, id.granted, id.denied and 1 or 0), id.till)
 end
-for _, cell in ipairs(written) do -- last, because a server out of memory would do only this
+for _, cell in ipairs(written) do -- last, because a server out of memory would execute only this
   if cell.s.f == 0 and cell.raw then
     redis.call('DEL', cell.key)
   end

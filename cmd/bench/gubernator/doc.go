@@ -1,3 +1,3 @@
-// Package gubernator pins mailgun/gubernator, a service that the scenario `service` measures beside Sluice. It is a tool
-// of a module of its own, so that it is built with the dependencies it asks for.
+// Package gubernator pins mailgun/gubernator, a service that the scenario `service` compares with Sluice. It is a
+// separate module, so that it is built with its own versions of dependencies.
 package gubernator

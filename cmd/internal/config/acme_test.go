@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/domainname"
 )
 
-// The domains that no authority gives a certificate for, which the service refuses too, since both ask
+// Domains without ACME certificates are configuration errors. The service rejects them too, because both use
 // [domainname.CheckACME].
 func TestACMEDomains(t *testing.T) {
 	for domain, sound := range map[string]bool{
@@ -21,7 +21,7 @@ func TestACMEDomains(t *testing.T) {
 		if err := domainname.CheckACME(domain); (err == nil) != sound {
 			t.Errorf("%q: %v", domain, err)
 		}
-		text := fmt.Sprintf("listeners: {gateway: {address: ':443', acme: {domains: [api.example.com, %q], cache: acme}}}\n"+
+		text := fmt.Sprintf("listeners: {gateway: {address: ':443', acme: {domains: [api.example.com, %q], cache_dir: acme}}}\n"+
 			"gateway: {upstreams: {u: {servers: ['http://127.0.0.1:1']}}, routes: [{upstream: u}]}\n", domain)
 		_, err := config.Parse("sluice.yaml", []byte(text), func(string) (string, bool) { return "", false })
 		if (err == nil) != sound || err != nil && !strings.Contains(err.Error(), "sluice.yaml:1:56: listeners.gateway.acme.domains: ") {

@@ -21,15 +21,15 @@ store:
   kind: redis
   url: redis://localhost
 rules: {paths: [rules.yaml]}
-rls: {shadow: true}
+rls: {shadow_mode: true}
 logging:
   level: info
   keys: masked
-tracing: {endpoint: "http://localhost:4317", sample: 0.1}
+tracing: {endpoint: "http://localhost:4317", sample_ratio: 0.1}
 queue:
   directory: /var/lib/sluice
-  max_count: 100
-  max_count_per_key: 10
+  max_items: 100
+  max_items_per_key: 10
 authentication:
   api_keys: {files: [keys.yaml]}
 gateway:
@@ -57,14 +57,14 @@ var configPlants = []struct{ line, wrong, msg string }{
 	{`  url: redis://localhost`, `  url: redis://${NOSUCH}`, `no environment variable`},
 	{`rules: {paths: [rules.yaml]}`, `rules: {paths: []}`, "the list is empty"},
 	{`rules: {paths: [rules.yaml]}`, `rules: {paths: [rules.yaml}`, "has no end"},
-	{`rls: {shadow: true}`, `rls: {shadow: maybe}`, "write true or false"},
-	{`rls: {shadow: true}`, `metrics: {on_http: true, enabled: false}`, "metrics are switched off"},
+	{`rls: {shadow_mode: true}`, `rls: {shadow_mode: maybe}`, "write true or false"},
+	{`rls: {shadow_mode: true}`, `metrics: {http_listener: true, enabled: false}`, "metrics are disabled"},
 	{`  level: info`, `  level: loud`, "logging.level"},
-	{`  level: info`, `  level: "info`, "a quote is opened"},
+	{`  level: info`, `  level: "info`, "unclosed quote"},
 	{`  keys: masked`, `  keys: @masked`, "cannot begin with @"},
-	{`tracing: {endpoint: "http://localhost:4317", sample: 0.1}`, `tracing: {sample: 0.1}`, "there is no endpoint"},
-	{`tracing: {endpoint: "http://localhost:4317", sample: 0.1}`, `tracing: {endpoint: "http://localhost:4317", sample: 7}`, "tracing.sample"},
-	{`  max_count_per_key: 10`, `  max_count_per_key: 1000`, "is more than max_count"},
+	{`tracing: {endpoint: "http://localhost:4317", sample_ratio: 0.1}`, `tracing: {sample_ratio: 0.1}`, "there is no endpoint"},
+	{`tracing: {endpoint: "http://localhost:4317", sample_ratio: 0.1}`, `tracing: {endpoint: "http://localhost:4317", sample_ratio: 7}`, "tracing.sample_ratio"},
+	{`  max_items_per_key: 10`, `  max_items_per_key: 1000`, "is more than max_items"},
 	{`  api_keys: {files: [keys.yaml]}`, `  api_keys: {file: [keys.yaml]}`, `did you mean "files"`},
 	{`    api: {servers: ["http://127.0.0.1:9001"]}`, `    api: {servers: ["127.0.0.1:9001"]}`, "write http://host:port"},
 	{`    api: {servers: ["http://127.0.0.1:9001"]}`, `    api: {servers: ["http://127.0.0.1:9001"}`, "has no end"},
@@ -112,7 +112,7 @@ func TestAllErrorsAtOnce(t *testing.T) {
 	}
 }
 
-// A rule file in place of the configuration is recognised.
+// A rule file instead of a configuration file is recognised.
 func TestRuleFileAsConfiguration(t *testing.T) {
 	for _, text := range []string{
 		"rules:\n  - {name: a, limit: 1/s}\n", "domain: a\ndescriptors: []\n", "attributes: {u: header:X-U}\nrules: []\n", "domain: a\n---\ndomain: b\n",

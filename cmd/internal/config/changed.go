@@ -9,13 +9,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// Source is a configuration file as a service read it.
+// Source is a configuration file and its content when the service read it.
 type Source struct {
 	path string
 	data []byte
 }
 
-// LoadSource is [Load] for callers that want to know later what has changed in the file.
+// LoadSource is like [Load] and also returns the source, which reports later changes of the file.
 func LoadSource(path string) (Config, *Source, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -25,8 +25,8 @@ func LoadSource(path string) (Config, *Source, error) {
 	return c, &Source{path, data}, err
 }
 
-// Changed returns the names of settings whose text in the file is another than when it was read, sorted. The error is that of
-// [Load]: a service that starts with the file as it is now would not start.
+// Changed returns the sorted names of settings whose text in the file differs from the text that the service read. The error is
+// that of [Load] for the current file: a service would not start with it.
 func (s *Source) Changed() ([]string, error) {
 	data, err := readFile(s.path)
 	if err == nil {
@@ -47,7 +47,7 @@ func (s *Source) Changed() ([]string, error) {
 	return slices.Sorted(maps.Keys(changed)), nil
 }
 
-// writtenSettings returns the settings of a file by name, each as one text without comments and layout.
+// writtenSettings returns the values of the settings in a file by name, as text without comments and layout.
 func writtenSettings(data []byte) map[string]string {
 	known := map[string]bool{}
 	for _, s := range Settings() {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 )
 
-// Settings that have changed are named, layout and comments are none, and a file that cannot be read is an error.
+// Changed settings are named, changes of layout and comments are ignored, and an invalid file is an error.
 func TestChanged(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sluice.yaml")
 	write := func(content string) {

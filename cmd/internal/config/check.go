@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// check finds settings that are sound by themselves and not together.
+// check reports settings that are valid alone but not together.
 func (d *decoder) check(root *strictyaml.Node) {
 	c := d.to
 	at := func(name string) *strictyaml.Node { return find(root, name) }
@@ -26,21 +26,21 @@ func (d *decoder) check(root *strictyaml.Node) {
 	d.checkAuthentication(at)
 	d.checkShares(at)
 	if d.sound("listeners") && c.GRPC.Address == Off && c.HTTP.Address == Off && c.RESP.Address == Off && c.Gateway.Address == Off {
-		d.Fault(at("listeners"), "listeners: all listeners are off: leave one on")
+		d.Fault(at("listeners"), "listeners: all listeners are off: set the address of one")
 	}
 	d.checkStore(at)
-	switch n := at("metrics.on_http"); {
-	case !c.Metrics.OnHTTP || !d.sound("metrics.on_http", "metrics.enabled"):
+	switch n := at("metrics.http_listener"); {
+	case !c.Metrics.HTTPListener || !d.sound("metrics.http_listener", "metrics.enabled"):
 	case !c.Metrics.Enabled:
-		d.Fault(n, "metrics.on_http: metrics are switched off: remove it, or enabled: false")
+		d.Fault(n, "metrics.http_listener: metrics are disabled: remove it, or remove enabled: false")
 	case c.HTTP.Address == Off && d.sound("listeners.http.address"):
-		d.Fault(n, "metrics.on_http: listeners.http is off: give it an address, or remove on_http")
+		d.Fault(n, "metrics.http_listener: listeners.http is off: set its address, or remove http_listener")
 	}
 	if n := at("logging.secret_file"); n != nil && c.Logging.Keys != "masked" && d.sound("logging.keys") {
 		d.Fault(n, "logging.secret_file: is for keys: masked, and this is %s: remove it, or change keys", c.Logging.Keys)
 	}
-	if n := at("rls.clients"); n != nil && c.GRPC.TLS.ClientCA == "" && d.sound("listeners.grpc.tls") {
-		d.Fault(n, "rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca")
+	if n := at("rls.client_domains"); n != nil && c.GRPC.TLS.ClientCAFile == "" && d.sound("listeners.grpc.tls") {
+		d.Fault(n, "rls.client_domains: client names are trusted only in verified certificates: set listeners.grpc.tls.client_ca_file")
 	}
 }
 
@@ -59,16 +59,16 @@ func (d *decoder) checkStore(at func(string) *strictyaml.Node) {
 	if n := at("store.tls"); n != nil {
 		switch {
 		case c.Store.Kind == Memory:
-			d.Fault(n, "store.tls: a store in memory has no servers: remove it, or change kind")
+			d.Fault(n, "store.tls: the memory store has no servers: remove it, or change kind")
 		case !d.sound("store.tls", "store.url"):
-		case (c.Store.TLS.Cert == "") != (c.Store.TLS.Key == ""):
-			d.Fault(n, "store.tls: a certificate and its key go together: set cert and key, or neither")
+		case (c.Store.TLS.CertFile == "") != (c.Store.TLS.KeyFile == ""):
+			d.Fault(n, "store.tls: a certificate and its key go together: set cert_file and key_file, or neither")
 		case c.Store.Kind == Redis && !hasScheme(c.Store.URL, "rediss://"):
-			d.Fault(n, "store.tls: the url is without TLS: let it begin with rediss://")
+			d.Fault(n, "store.tls: the url does not use TLS: begin it with rediss://")
 		}
 	}
 	for name, kind := range map[string]string{
-		"store.url": Redis, "store.password_file": Redis, "store.servers": Memcached, "store.memory": Memory, "store.snapshot": Memory,
+		"store.url": Redis, "store.password_file": Redis, "store.addresses": Memcached, "store.max_memory": Memory, "store.snapshot_file": Memory,
 	} {
 		if n := at(name); n != nil && c.Store.Kind != kind {
 			d.Fault(n, "%s: is for kind: %s, and this is %s: remove it, or change kind", name, kind, c.Store.Kind)
@@ -76,33 +76,33 @@ func (d *decoder) checkStore(at func(string) *strictyaml.Node) {
 	}
 }
 
-// checkShares rejects a share of one address or key that is larger than what all have.
+// checkShares reports a maximum per address or key that is larger than the total maximum.
 func (d *decoder) checkShares(at func(string) *strictyaml.Node) {
 	c := d.to
 	requests := cmp.Or(c.Gateway.MaxRequests, c.Gateway.MaxConnections)
 	for _, s := range []struct {
 		part, whole string
-		set, most   int64
+		set, total  int64
 		text        func(int64) string
 	}{
-		{"listeners.grpc.max_connections_per_address", "max_connections", c.GRPC.MaxPerAddress, c.GRPC.MaxConnections, plainText},
-		{"listeners.http.max_connections_per_address", "max_connections", c.HTTP.MaxPerAddress, c.HTTP.MaxConnections, plainText},
-		{"listeners.resp.max_connections_per_address", "max_connections", c.RESP.MaxPerAddress, c.RESP.MaxConnections, plainText},
-		{"listeners.gateway.max_connections_per_address", "max_connections", c.Gateway.MaxPerAddress, c.Gateway.MaxConnections, plainText},
-		{"gateway.max_requests_per_address", "max_requests", c.Gateway.MaxAddressRequests, requests, plainText},
-		{"queue.max_size_per_key", "max_size", c.Queue.MaxKeyBytes, c.Queue.MaxBytes, sizeText},
-		{"queue.max_count_per_key", "max_count", c.Queue.MaxKeyCount, c.Queue.MaxCount, plainText},
+		{"listeners.grpc.max_connections_per_address", "max_connections", c.GRPC.MaxConnectionsPerAddress, c.GRPC.MaxConnections, plainText},
+		{"listeners.http.max_connections_per_address", "max_connections", c.HTTP.MaxConnectionsPerAddress, c.HTTP.MaxConnections, plainText},
+		{"listeners.resp.max_connections_per_address", "max_connections", c.RESP.MaxConnectionsPerAddress, c.RESP.MaxConnections, plainText},
+		{"listeners.gateway.max_connections_per_address", "max_connections", c.Gateway.MaxConnectionsPerAddress, c.Gateway.MaxConnections, plainText},
+		{"gateway.max_requests_per_address", "max_requests", c.Gateway.MaxRequestsPerAddress, requests, plainText},
+		{"queue.max_total_size_per_key", "max_total_size", c.Queue.MaxTotalSizePerKey, c.Queue.MaxTotalSize, sizeText},
+		{"queue.max_items_per_key", "max_items", c.Queue.MaxItemsPerKey, c.Queue.MaxItems, plainText},
 	} {
 		section := s.part[:strings.LastIndexByte(s.part, '.')+1]
-		if n := at(s.part); n != nil && s.set > s.most && d.sound(s.part, section+s.whole, "listeners.gateway.max_connections") {
-			d.Fault(n, "%s: %s is more than %s (%s): write at most that, or raise it", s.part, s.text(s.set), s.whole, s.text(s.most))
+		if n := at(s.part); n != nil && s.set > s.total && d.sound(s.part, section+s.whole, "listeners.gateway.max_connections") {
+			d.Fault(n, "%s: %s is more than %s (%s): write at most that, or raise it", s.part, s.text(s.set), s.whole, s.text(s.total))
 		}
 	}
 }
 
 func plainText(n int64) string { return strconv.FormatInt(n, 10) }
 
-// checkAdmin has nobody on other machines use the admin API without saying who they are.
+// checkAdmin reports an admin API that other hosts can reach without authentication.
 func (d *decoder) checkAdmin(at func(string) *strictyaml.Node) {
 	a := &d.to.Admin
 	if !d.sound("admin", "listeners.admin") {
@@ -111,13 +111,13 @@ func (d *decoder) checkAdmin(at func(string) *strictyaml.Node) {
 	if n := at("admin"); n != nil && a.Address == Off {
 		d.Fault(n, "admin: the listener is off: remove this section, or listeners.admin.address")
 	}
-	if n := at("listeners.admin.address"); n != nil && !isLoopback(a.Address) && a.TokenFile == "" && a.TLS.ClientCA == "" {
-		d.Fault(n, "listeners.admin.address: %s can be reached from other machines, and whoever reaches it may lift limits and block: "+
-			"set admin: {token_file: /path/to/token}, or tls: {client_ca: …} beside the address, or write 127.0.0.1:6070", a.Address)
+	if n := at("listeners.admin.address"); n != nil && !isLoopback(a.Address) && a.TokenFile == "" && a.TLS.ClientCAFile == "" {
+		d.Fault(n, "listeners.admin.address: %s can be reached from other hosts without authentication: "+
+			"set admin.token_file or listeners.admin.tls.client_ca_file, or write 127.0.0.1:6070", a.Address)
 	}
 }
 
-// isLoopback reports whether only processes on this machine can reach an address.
+// isLoopback reports whether only local processes can reach an address: loopback, a Unix socket, or Off.
 func isLoopback(address string) bool {
 	if address == Off || strings.HasPrefix(address, "unix:") {
 		return true
@@ -129,8 +129,8 @@ func isLoopback(address string) bool {
 
 func (d *decoder) checkTLS(name string, t *TLS, at func(string) *strictyaml.Node) {
 	n := at(name)
-	if n != nil && (t.Cert == "" || t.Key == "") && d.sound(name) {
-		d.Fault(n, "%s: TLS needs both a certificate and its key: set cert and key", name)
+	if n != nil && (t.CertFile == "" || t.KeyFile == "") && d.sound(name) {
+		d.Fault(n, "%s: TLS needs both a certificate and its key: set cert_file and key_file", name)
 	}
 }
 
@@ -143,7 +143,7 @@ func hasScheme(url string, schemes ...string) bool {
 	return false
 }
 
-// find is the node of a setting or section, or nil if the file does not have it.
+// find returns the node of a setting or section, or nil if it is not in the file.
 func find(n *strictyaml.Node, name string) *strictyaml.Node {
 	for part := range strings.SplitSeq(name, ".") {
 		if n == nil {

@@ -2,7 +2,7 @@ package config
 
 import "time"
 
-// Config is what a file says. [Default] is what none says.
+// Config is the configuration of a service. [Default] returns the configuration without a file.
 type Config struct {
 	GRPC    GRPC
 	HTTP    HTTP
@@ -13,65 +13,65 @@ type Config struct {
 	Store   Store
 	Rules   Rules
 	RLS     RLS
-	Auth    Auth
-	Check   Check
 	Queue   Queue
 	Metrics Metrics
 	Logging Logging
 	Tracing Tracing
 
+	ForwardAuth    ForwardAuth
+	CheckAPI       CheckAPI
 	Authentication Authentication
 
 	broken []string // settings and sections with errors; see Sound
 }
 
-// Off in place of an address is no listener.
+// Off instead of an address disables a listener.
 const Off = "off"
 
-// Share returns what one address or key may have of a maximum: set, or a quarter of the maximum if set is 0.
-func Share(set, most int64) int64 {
+// Share returns the maximum for one address or key: set, or 25 % of the total maximum if set is 0; at least 1.
+func Share(set, total int64) int64 {
 	if set > 0 {
 		return set
 	}
-	return max(1, most/4)
+	return max(1, total/4)
 }
 
-// TLS are the files of a listener's certificates.
-type TLS struct{ Cert, Key, ClientCA string }
+// TLS is the TLS configuration of a listener. Without CertFile the listener does not use TLS.
+type TLS struct{ CertFile, KeyFile, ClientCAFile string }
 
-// GRPC is the listener for Envoy's protocol.
+// GRPC is the listener for Envoy's rate limit service protocol.
 type GRPC struct {
-	Address         string
-	TLS             TLS
-	MaxConnections  int64
-	MaxPerAddress   int64 // connections; 0: a quarter of MaxConnections
-	MaxStreams      int64
-	MaxHeaderBytes  int64
-	MaxMessageBytes int64
-	MaxAge          time.Duration
-	MaxAgeGrace     time.Duration
-	Reflection      bool
+	Address                  string
+	TLS                      TLS
+	MaxConnections           int64
+	MaxConnectionsPerAddress int64 // 0: 25 % of MaxConnections
+	MaxStreams               int64
+	MaxHeaderSize            int64
+	MaxMessageSize           int64
+	MaxConnectionAge         time.Duration
+	MaxConnectionAgeGrace    time.Duration
+	Reflection               bool
 }
 
-// HTTP is the listener for checks, proxies and health checks.
+// HTTP is the listener for the check API, forward authentication and health checks.
 type HTTP struct {
-	Address        string
-	TLS            TLS
-	MaxConnections int64
-	MaxPerAddress  int64 // connections; 0: a quarter of MaxConnections
+	Address                  string
+	TLS                      TLS
+	MaxConnections           int64
+	MaxConnectionsPerAddress int64 // 0: 25 % of MaxConnections
 }
 
-// Admin is the listener for operators, and who they are.
+// Admin is the listener of the admin API and its authentication.
 type Admin struct {
 	Address        string
 	TLS            TLS
 	MaxConnections int64
 	TokenFile      string
-	Hosts          []string
+	AllowedHosts   []string
 }
 
-// Drain is how the service ends.
-type Drain struct{ Wait, Timeout time.Duration }
+// Drain is the graceful shutdown; see listeners.drain.
+type Drain struct{ Delay, Timeout time.Duration }
 
 // Kinds of stores.
 const (
@@ -80,62 +80,64 @@ const (
 	Memcached = "memcached"
 )
 
-// Store is where counts are kept.
+// Store is the store of the counts.
 type Store struct {
 	Kind         string
-	URL          string   // of Redis
-	PasswordFile string   // of Redis
-	Servers      []string // of Memcached
-	TLS          StoreTLS
-	Prefix       string
-	Bytes        int64  // of memory
-	Snapshot     string // of memory
-	Budget       time.Duration
-	Instances    int64 // that share it; 0: not said
-	Required     bool  // health checks fail while it is unavailable
+	URL          string   // Redis only
+	PasswordFile string   // Redis only
+	Addresses    []string // Memcached only
+	TLS          ClientTLS
+	KeyPrefix    string
+	MaxMemory    int64  // bytes; memory only
+	SnapshotFile string // memory only
+	Timeout      time.Duration
+	Instances    int64 // sharing the store; 0: unknown
+	Required     bool  // fail health checks while the store is unavailable
 }
 
-// StoreTLS are the files for connections to a store's servers, or a collector.
-type StoreTLS struct{ CA, Cert, Key string }
+// ClientTLS is the TLS configuration of connections to stores, upstreams, NATS servers and collectors.
+type ClientTLS struct{ CAFile, CertFile, KeyFile string }
 
-// Rules are where the rules are.
+// Rules are the paths of rule files and options for reading them.
 type Rules struct {
 	Paths        []string
 	MergeDomains bool
 	ChargeDenied bool
 }
 
-// RLS is what is said to Envoy, and what it may ask.
+// RLS are the options of the rate limit service for Envoy.
 type RLS struct {
-	MaxDescriptors          int64
-	Overrides, NegativeHits bool
-	Shadow, Quota           bool
-	Metadata                bool
-	Headers                 Headers
-	Clients                 map[string][]string // domains by the name in a client's certificate; nil: all
+	MaxDescriptors       int64
+	AcceptLimitOverrides bool
+	AcceptNegativeHits   bool
+	ShadowMode           bool
+	QuotaMode            bool
+	DynamicMetadata      bool
+	Headers              Headers
+	ClientDomains        map[string][]string // allowed domains by a name in the client's certificate; nil: all
 }
 
-// Headers are names of headers that tell about limits.
+// Headers are the names of headers about limits.
 type Headers struct {
 	Enabled                 bool
 	Limit, Remaining, Reset string
 }
 
-// Auth is what is said to proxies that ask whether a request may pass.
-type Auth struct{ MaxWait time.Duration }
+// ForwardAuth are the options of forward authentication, which proxies call for each request.
+type ForwardAuth struct{ MaxDelay time.Duration }
 
-// Check is the HTTP check API.
-type Check struct{ SecretFile, RefundTokenFile string }
+// CheckAPI are the options of the HTTP check API.
+type CheckAPI struct{ ReservationSecretFile, RefundTokenFile string }
 
-// Metrics is where Prometheus asks, and where metrics are sent.
+// Metrics is the exposition of metrics for Prometheus and their export by OTLP.
 type Metrics struct {
-	Enabled bool
-	OnHTTP  bool // also on the listener for health checks
-	Public  bool // without a token
-	OTLP    OTLPMetrics
+	Enabled              bool
+	HTTPListener         bool // serve them on the HTTP listener too
+	AllowUnauthenticated bool // serve them on the admin listener without a token
+	OTLP                 OTLPMetrics
 }
 
-// Logging is how logs are written.
+// Logging are the options of the log.
 type Logging struct {
 	Level, Format    string
 	Denials          string // Off or sampled
@@ -144,21 +146,21 @@ type Logging struct {
 	SecretFile       string
 }
 
-// Collector is where something is sent by OTLP. Without an endpoint it is not.
+// Collector is an OTLP collector. Without an endpoint nothing is sent.
 type Collector struct {
 	Endpoint    string
 	HeadersFile string
-	TLS         StoreTLS
+	TLS         ClientTLS
 }
 
-// OTLPMetrics is how metrics are sent.
+// OTLPMetrics is the export of metrics by OTLP.
 type OTLPMetrics struct {
 	Collector
 	Interval time.Duration
 }
 
-// Tracing is how requests are traced.
+// Tracing is the export of traces by OTLP.
 type Tracing struct {
 	Collector
-	Sample float64
+	SampleRatio float64
 }

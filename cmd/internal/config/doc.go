@@ -1,6 +1,6 @@
-// Package config reads the file that sluice serve is configured by.
+// Package config reads the configuration file of sluice serve.
 //
-// All settings stand in one table with their defaults and what they mean; reading, the defaults themselves, the JSON
-// Schema and the table in docs/service.md come from it. A file is strict: what is not known is a fault, and all faults are
-// reported at once with their lines. In values, but not in keys, ${NAME} stands for an environment variable.
+// One table lists all settings with their types, defaults and descriptions. The decoder, the defaults, the JSON Schema and the
+// table in docs/settings.md are derived from it. Unknown keys are errors, and all errors of a file are reported at once with
+// line and column. In values, but not in keys, ${NAME} is replaced by an environment variable.
 package config

@@ -7,8 +7,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// readEntry reads an entry of a list or of a mapping, on top of the defaults. Its keys are settings that are read to their
-// places in the entry.
+// readEntry reads an entry of a list or mapping with its own keys, starting from their defaults. It reports whether the entry
+// has no errors.
 func readEntry(d *decoder, n *strictyaml.Node, what string, keys []Setting) bool {
 	sound := d.Count()
 	d.readDefaults(keys)
@@ -18,7 +18,7 @@ func readEntry(d *decoder, n *strictyaml.Node, what string, keys []Setting) bool
 	return d.Count() == sound
 }
 
-// keySchema is the JSON Schema of an entry.
+// keySchema returns the JSON Schema of an entry.
 func keySchema(keys []Setting, required ...string) shape {
 	top := object()
 	top["required"] = required

@@ -15,20 +15,20 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Default is the configuration without a file.
+// Default returns the configuration without a file: the defaults of all settings.
 func Default() Config {
 	var c Config
 	d := decoder{to: &c}
 	d.readDefaults(c.settings())
 	if d.Count() > 0 {
 		faults, _ := d.Faults()
-		panic(fmt.Sprint("config: a default is at fault: ", faults)) // the tests look at each
+		panic(fmt.Sprint("config: invalid default: ", faults)) // cannot happen: the tests read every default
 	}
 	return c
 }
 
-// Load reads a file. The error joins all faults, each a [*rules.Error]; the configuration has the settings without any. Paths
-// in it are taken from the file's directory.
+// Load reads a file. Its error joins all errors of the file, each a [*rules.Error]; the configuration then contains the valid
+// settings. Relative paths are resolved against the file's directory.
 func Load(path string) (Config, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -37,10 +37,10 @@ func Load(path string) (Config, error) {
 	return Read(path, data)
 }
 
-// Read reads the content of a file, as [Load] does.
+// Read parses the content of a file like [Load]. Path is the name of the file in errors and the base of relative paths.
 func Read(path string, data []byte) (Config, error) {
 	if IsEmpty(data) {
-		// What a full disk leaves: the defaults have none of the rules that this process is to apply.
+		// A full disk can leave an empty file. Starting with the defaults would drop all of the operator's rules.
 		return Config{}, &rules.Error{Pos: rules.Position{File: path}, Msg: "the file is empty: write settings, or {} for the defaults"}
 	}
 	if n := rulesOf(data); n != nil {
@@ -54,7 +54,7 @@ func Read(path string, data []byte) (Config, error) {
 	return c, err
 }
 
-// rulesOf returns what a rule file is known by, or nil for another file.
+// rulesOf returns the key that shows that a file is a rule file, or nil if it is not.
 func rulesOf(data []byte) *strictyaml.Node {
 	root := strictyaml.ParseAll(data)[0].Root
 	if root == nil || root.Kind != strictyaml.Mapping || IsServiceConfig(data) {
@@ -68,7 +68,7 @@ func rulesOf(data []byte) *strictyaml.Node {
 	return nil
 }
 
-// Sound reports whether none of some settings or sections has an error.
+// Sound reports whether none of the named settings and sections has an error.
 func (c *Config) Sound(names ...string) bool { return (&decoder{broken: c.broken}).sound(names...) }
 
 func readFile(path string) ([]byte, error) {
@@ -87,7 +87,7 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Parse reads the content of a file, as [Load] does. Variables are looked up with env.
+// Parse parses the content of a file like [Load], but keeps relative paths. Env looks up environment variables.
 func Parse(name string, data []byte, env func(string) (string, bool)) (parsed Config, err error) {
 	defer panics.Recover(func(e *panics.Error) {
 		parsed, err = Config{}, errors.Join(&rules.Error{Pos: rules.Position{File: name}, Msg: e.Error(), Err: e})
@@ -110,13 +110,13 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (parsed Co
 		all = append(all, &rules.Error{Pos: rules.Position{File: name, Line: f.Line, Column: f.Column}, Msg: f.Msg})
 	}
 	if more > 0 {
-		all = append(all, &rules.Error{Pos: rules.Position{File: name}, Msg: fmt.Sprintf("there are %d more faults", more)})
+		all = append(all, &rules.Error{Pos: rules.Position{File: name}, Msg: fmt.Sprintf("%d more errors", more)})
 	}
 	c.broken = append(d.broken, unknownPart(root)...)
 	return c, errors.Join(all...)
 }
 
-// unknownPart names the whole if nothing of a file could be read.
+// unknownPart returns the name of the whole file, "", if nothing of it could be read.
 func unknownPart(root *strictyaml.Node) []string {
 	if root == nil || root.Kind != strictyaml.Mapping {
 		return []string{""}
@@ -124,19 +124,19 @@ func unknownPart(root *strictyaml.Node) []string {
 	return nil
 }
 
-// resolve takes relative paths from a directory.
+// resolve makes relative paths absolute, starting from a directory.
 func (c *Config) resolve(directory string) {
 	paths := []*string{
-		&c.GRPC.TLS.Cert, &c.GRPC.TLS.Key, &c.GRPC.TLS.ClientCA, &c.HTTP.TLS.Cert, &c.HTTP.TLS.Key, &c.HTTP.TLS.ClientCA,
-		&c.Admin.TLS.Cert, &c.Admin.TLS.Key, &c.Admin.TLS.ClientCA, &c.Admin.TokenFile,
-		&c.RESP.TLS.Cert, &c.RESP.TLS.Key, &c.RESP.TLS.ClientCA, &c.RESP.PasswordFile,
-		&c.Store.Snapshot, &c.Store.PasswordFile, &c.Store.TLS.CA, &c.Store.TLS.Cert, &c.Store.TLS.Key,
-		&c.Check.SecretFile, &c.Check.RefundTokenFile,
-		&c.Queue.Directory, &c.Queue.CredentialsFile, &c.Queue.TLS.CA, &c.Queue.TLS.Cert, &c.Queue.TLS.Key, &c.Queue.KeyFile,
+		&c.GRPC.TLS.CertFile, &c.GRPC.TLS.KeyFile, &c.GRPC.TLS.ClientCAFile, &c.HTTP.TLS.CertFile, &c.HTTP.TLS.KeyFile, &c.HTTP.TLS.ClientCAFile,
+		&c.Admin.TLS.CertFile, &c.Admin.TLS.KeyFile, &c.Admin.TLS.ClientCAFile, &c.Admin.TokenFile,
+		&c.RESP.TLS.CertFile, &c.RESP.TLS.KeyFile, &c.RESP.TLS.ClientCAFile, &c.RESP.PasswordFile,
+		&c.Store.SnapshotFile, &c.Store.PasswordFile, &c.Store.TLS.CAFile, &c.Store.TLS.CertFile, &c.Store.TLS.KeyFile,
+		&c.CheckAPI.ReservationSecretFile, &c.CheckAPI.RefundTokenFile,
+		&c.Queue.Directory, &c.Queue.CredentialsFile, &c.Queue.TLS.CAFile, &c.Queue.TLS.CertFile, &c.Queue.TLS.KeyFile, &c.Queue.EncryptionKeyFile,
 		&c.Logging.SecretFile,
 	}
 	for _, to := range []*Collector{&c.Tracing.Collector, &c.Metrics.OTLP.Collector} {
-		paths = append(paths, &to.HeadersFile, &to.TLS.CA, &to.TLS.Cert, &to.TLS.Key)
+		paths = append(paths, &to.HeadersFile, &to.TLS.CAFile, &to.TLS.CertFile, &to.TLS.KeyFile)
 	}
 	paths = append(paths, c.Gateway.files()...)
 	paths = append(paths, c.Gateway.certificateFiles()...)
@@ -151,14 +151,14 @@ func (c *Config) resolve(directory string) {
 	}
 }
 
-// IsEmpty reports whether a file is empty or has only comments.
+// IsEmpty reports whether a file is empty or contains only comments.
 func IsEmpty(data []byte) bool {
 	root, found := strictyaml.Parse(data)
 	return len(found) == 0 && (root == nil || root.Kind == strictyaml.Null)
 }
 
-// IsServiceConfig reports whether a file is a service's configuration. A rule file has a list of rules, or no section that a
-// configuration has.
+// IsServiceConfig reports whether a file is a service configuration: it has a section of one, and rules, if present, is not a
+// list as in rule files.
 func IsServiceConfig(data []byte) bool {
 	root, _ := strictyaml.Parse(data)
 	if root == nil || root.Kind != strictyaml.Mapping {
@@ -170,5 +170,5 @@ func IsServiceConfig(data []byte) bool {
 			return true
 		}
 	}
-	return false
+	return hasRenamedSection(root)
 }

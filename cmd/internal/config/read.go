@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net"
 	"regexp"
 	"strconv"
@@ -16,21 +17,21 @@ type decoder struct {
 	strictyaml.Decoder
 	to   *Config
 	env  func(string) (string, bool)
-	name string // of the setting that is read
+	name string // path of the setting being read
 
-	expanded      bool         // what is read has its variables already
-	routeEntries  []routeEntry // of the routes
-	upstreamNames []string     // also of those with errors
+	expanded      bool         // environment variables are already replaced
+	routeEntries  []routeEntry // nodes of gateway.routes
+	upstreamNames []string     // including upstreams with errors
 	broken        []string     // settings and sections with errors
 }
 
-// section is where settings stand.
+// section is a node in the tree of sections and settings.
 type section struct {
 	below map[string]*section
-	read  func(*decoder, *strictyaml.Node) // of a setting
+	read  func(*decoder, *strictyaml.Node) // nil for sections
 }
 
-// sections has settings by their names.
+// sections returns the tree of settings.
 func sections(settings []Setting) *section {
 	top := newSection()
 	for _, s := range settings {
@@ -39,10 +40,10 @@ func sections(settings []Setting) *section {
 	return top
 }
 
-// parsedDefaults has the nodes of defaults, which every upstream and route of a file has again.
+// parsedDefaults caches the nodes of defaults, because each upstream and route of a file reads them.
 var parsedDefaults sync.Map
 
-// readDefaults reads the defaults of settings.
+// readDefaults sets settings to their defaults.
 func (d *decoder) readDefaults(settings []Setting) {
 	for _, s := range settings {
 		if s.Default != "" {
@@ -58,7 +59,7 @@ func (d *decoder) readDefaults(settings []Setting) {
 
 func newSection() *section { return &section{below: map[string]*section{}} }
 
-// add enters a setting below the sections of its name.
+// add adds a setting below the sections in its name.
 func (s *section) add(name string, read func(*decoder, *strictyaml.Node)) {
 	for part := range strings.SplitSeq(name, ".") {
 		if s.below[part] == nil {
@@ -69,7 +70,7 @@ func (s *section) add(name string, read func(*decoder, *strictyaml.Node)) {
 	s.read = read
 }
 
-// section reads a mapping of settings and further sections.
+// section reads a mapping of settings and sections. What is its path, "" for the whole file.
 func (d *decoder) section(n *strictyaml.Node, s *section, what string) {
 	if !d.IsMapping(n, what) {
 		d.broken = append(d.broken, what)
@@ -84,6 +85,8 @@ func (d *decoder) section(n *strictyaml.Node, s *section, what string) {
 		name := field.Key.Text
 		below := s.below[name]
 		switch {
+		case below == nil && newName(under(what, name)) != "":
+			d.renamedKey(field, s, what)
 		case below == nil:
 			if best := d.UnknownKey(field.Key, what, known(s), nil); best != "" {
 				d.broken = append(d.broken, under(what, best))
@@ -103,8 +106,8 @@ func (d *decoder) section(n *strictyaml.Node, s *section, what string) {
 	}
 }
 
-// sound reports whether settings and sections, and all below them, have no errors, so that what is wrong with them together is
-// no consequence of one.
+// sound reports whether the named settings and sections, and everything in them, have no errors. Checks of several settings
+// together ask first, because their errors could be consequences of an error in one setting.
 func (d *decoder) sound(names ...string) bool {
 	for _, b := range d.broken {
 		for _, name := range names {
@@ -116,7 +119,7 @@ func (d *decoder) sound(names ...string) bool {
 	return true
 }
 
-// under is the name of what stands in a section.
+// under returns the path of a key in a section.
 func under(what, name string) string {
 	if what == "" {
 		return name
@@ -124,7 +127,7 @@ func under(what, name string) string {
 	return what + "." + name
 }
 
-// known lists the keys of a section.
+// known returns the sorted keys of a section.
 func known(s *section) []string {
 	fields := strictyaml.Fields[section]{}
 	for name := range s.below {
@@ -135,7 +138,7 @@ func known(s *section) []string {
 
 var variable = regexp.MustCompile(`\$(\$|\{[^}]*\})`)
 
-// expand puts environment variables into the texts of a value: ${NAME}. $$ is a $. It returns nil if one is missing.
+// expand replaces ${NAME} by environment variables and $$ by $ in all scalars of a value. It returns nil if a variable is not set.
 func (d *decoder) expand(n *strictyaml.Node) *strictyaml.Node {
 	if d.expanded {
 		return n
@@ -175,7 +178,7 @@ func (d *decoder) expand(n *strictyaml.Node) *strictyaml.Node {
 	return &c
 }
 
-// The kinds of values there are.
+// The types of values.
 
 func file(to *string) value { return text("file", to) }
 
@@ -187,14 +190,14 @@ func text(kind string, to *string) value {
 	}, textShape}
 }
 
-// urlText is a text whose beginning, of which the schema has the pattern, is checked with the settings beside it.
+// urlText is a text whose scheme is checked together with other settings. Pattern is for the schema only.
 func urlText(to *string, pattern string) value {
 	v := text("URL", to)
 	v.shape = shape{"type": "string", "pattern": pattern}
 	return v
 }
 
-// checkedText takes only what is sound, and gives advice about what is not.
+// checkedText is a text that must satisfy sound; its error ends with advice.
 func checkedText(kind string, to *string, sound func(string) bool, advice string, s shape) value {
 	return value{kind, func(d *decoder, n *strictyaml.Node) {
 		s, ok := d.String(n, d.name)
@@ -208,7 +211,7 @@ func checkedText(kind string, to *string, sound func(string) bool, advice string
 	}, s}
 }
 
-// entries reads a list of texts that has at least one.
+// entries reads a list of at least one text.
 func (d *decoder) entries(n *strictyaml.Node) ([]*strictyaml.Node, bool) {
 	items, ok := d.Strings(n, d.name)
 	if ok && len(items) == 0 {
@@ -248,12 +251,12 @@ func boolean(to *bool) value {
 	}, shape{"type": "boolean"}}
 }
 
-func number(to *int64, least, most int64) value {
-	return value{"number", func(d *decoder, n *strictyaml.Node) {
-		if i, ok := d.Int(n, d.name, least, most); ok {
+func number(to *int64, minimum, maximum int64) value {
+	return value{fmt.Sprintf("integer, %d–%d", minimum, maximum), func(d *decoder, n *strictyaml.Node) {
+		if i, ok := d.Int(n, d.name, minimum, maximum); ok {
 			*to = i
 		}
-	}, shape{"type": "integer", "minimum": least, "maximum": most}}
+	}, shape{"type": "integer", "minimum": minimum, "maximum": maximum}}
 }
 
 func duration(to *time.Duration) value {
@@ -264,7 +267,7 @@ func duration(to *time.Duration) value {
 	}, positiveShape}
 }
 
-// durationOrNone takes 0s too.
+// durationOrNone is a duration that may be 0.
 func durationOrNone(to *time.Duration) value {
 	return value{"duration", func(d *decoder, n *strictyaml.Node) {
 		if t, ok := d.DurationOrZero(n, d.name); ok {
@@ -277,17 +280,17 @@ var sizeUnits = map[string]int64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 
 
 var sizePattern = regexp.MustCompile(`^([0-9]{1,9})(B|KiB|MiB|GiB)$`)
 
-func size(to *int64, least, most int64) value {
-	return value{"size", func(d *decoder, n *strictyaml.Node) {
+func size(to *int64, minimum, maximum int64) value {
+	return value{fmt.Sprintf("size, %s–%s", sizeText(minimum), sizeText(maximum)), func(d *decoder, n *strictyaml.Node) {
 		m := sizePattern.FindStringSubmatch(n.Text)
 		if n.Kind != strictyaml.Scalar || m == nil {
 			d.Fault(n, "%s: is %s: write a size such as 512B, 64KiB, 16MiB or 2GiB", d.name, n)
 			return
 		}
-		count, _ := strconv.ParseInt(m[1], 10, 64) // nine digits
+		count, _ := strconv.ParseInt(m[1], 10, 64) // cannot fail: at most nine digits
 		bytes := count * sizeUnits[m[2]]
-		if bytes < least || bytes > most {
-			d.Fault(n, "%s: %s is not between %s and %s", d.name, n.Text, sizeText(least), sizeText(most))
+		if bytes < minimum || bytes > maximum {
+			d.Fault(n, "%s: %s is not between %s and %s", d.name, n.Text, sizeText(minimum), sizeText(maximum))
 			return
 		}
 		*to = bytes
@@ -309,7 +312,7 @@ func address(to *string) value {
 		if !ok {
 			return
 		}
-		const such = "write host:port such as 127.0.0.1:8081 or :8081 for all of the machine's addresses, unix:///path, or off"
+		const such = "write host:port such as 127.0.0.1:8081 or :8081 for all interfaces, unix:///path, or off"
 		if path, unix := strings.CutPrefix(s, "unix:"); unix {
 			if strings.Trim(path, "/") == "" {
 				d.Fault(n, "%s: is %s: there is no path: write unix:///run/sluice.sock", d.name, n)
@@ -326,7 +329,7 @@ func address(to *string) value {
 	}, addressShape}
 }
 
-// clients reads domains by the names of clients.
+// clients reads the domains of rls.client_domains by client name.
 func (d *decoder) clients(n *strictyaml.Node) {
 	if !d.IsMapping(n, d.name) {
 		return
@@ -344,5 +347,5 @@ func (d *decoder) clients(n *strictyaml.Node) {
 			all[field.Key.Text] = append(all[field.Key.Text], item.Text)
 		}
 	}
-	d.to.RLS.Clients = all
+	d.to.RLS.ClientDomains = all
 }

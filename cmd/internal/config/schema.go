@@ -16,7 +16,7 @@ func (s shape) with(key string, value any) shape {
 	return c
 }
 
-// Shapes of values. What they cannot express, such as bounds of sizes, reading finds.
+// Schemas of values. Some conditions, such as bounds of sizes, cannot be expressed in them; only the decoder checks these.
 var (
 	textShape     = shape{"type": []string{"string", "number", "boolean"}, "minLength": 1}
 	headerShape   = textShape.with("pattern", "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
@@ -28,31 +28,31 @@ var (
 	addressShape  = shape{"type": "string", "pattern": "^(" + Off + `|unix:/*[^/].*|([^:\[\]]*|\[[^\[\]]*\]):` + portPattern + ")$"}
 )
 
-// The patterns of durations, rates and ports, as draft 7 has them: without flags.
+// The patterns of durations, rates and ports. JSON Schema draft 7 has no flags, so letters are listed in both cases.
 const (
 	durationPattern = `^(([0-9]+(\.[0-9]*)?|\.[0-9]+)[dw])*(([0-9]+(\.[0-9]*)?|\.[0-9]+)[dw]|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`
 	ratePattern     = `^\s*[0-9_]*[1-9][0-9_]*[kM]?\s*/\s*(0*[1-9][0-9]*)?\s*([mM][sS]|[mM][iI][lL][lL][iI][sS][eE][cC][oO][nN][dD][sS]?|[sS]|[sS][eE][cC][sS]?|[sS][eE][cC][oO][nN][dD][sS]?|[mM]|[mM][iI][nN][sS]?|[mM][iI][nN][uU][tT][eE][sS]?|[hH]|[hH][oO][uU][rR][sS]?|[dD]|[dD][aA][yY][sS]?|[wW]|[wW][eE][eE][kK][sS]?|[mM][oO][nN][tT][hH][sS]?|[yY]|[yY][eE][aA][rR][sS]?)\s*$`
 	portPattern     = `0*([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])`
 )
 
-// variableShape is a text with a variable in it, which may stand for any single value.
+// variableShape is the schema of a text with an environment variable, whose value is unknown.
 var variableShape = shape{"type": "string", "pattern": `\$\{[^}]+\}`}
 
-// orVariable is a value, or a text with a variable in it.
+// orVariable returns the schema of a value or a text with an environment variable.
 func orVariable(s shape) shape { return shape{"anyOf": []shape{s, variableShape}} }
 
-// listOf is a value, or a list of values that has at least one.
+// listOf returns the schema of one value or a list of at least one value.
 func listOf(item shape) shape {
 	return shape{"anyOf": []shape{orVariable(item), {"type": "array", "minItems": 1, "items": orVariable(item)}}}
 }
 
-// serviceSections are conditions on sections: what they need to be complete.
+// serviceSections are conditions on sections: required keys and keys that belong together.
 var serviceSections = map[string]shape{
-	"listeners.grpc.tls":      {"required": []string{"cert", "key"}},
-	"listeners.http.tls":      {"required": []string{"cert", "key"}},
-	"listeners.resp.tls":      {"required": []string{"cert", "key"}},
-	"listeners.gateway.tls":   {"required": []string{"cert", "key"}},
-	"listeners.admin.tls":     {"required": []string{"cert", "key"}},
+	"listeners.grpc.tls":      {"required": []string{"cert_file", "key_file"}},
+	"listeners.http.tls":      {"required": []string{"cert_file", "key_file"}},
+	"listeners.resp.tls":      {"required": []string{"cert_file", "key_file"}},
+	"listeners.gateway.tls":   {"required": []string{"cert_file", "key_file"}},
+	"listeners.admin.tls":     {"required": []string{"cert_file", "key_file"}},
 	"listeners.gateway.acme":  {"required": []string{"domains"}},
 	"gateway.access_log":      {"required": []string{"file"}},
 	"authentication.api_keys": {"required": []string{"files"}},
@@ -67,16 +67,16 @@ var serviceSections = map[string]shape{
 	"queue.tls":               {"dependencies": certificateWithKey},
 }
 
-// entrySections are the same of upstreams and routes.
+// entrySections are such conditions on sections of upstreams and routes.
 var entrySections = map[string]shape{
-	"cors":   {"required": []string{"origins"}},
-	"health": {"required": []string{"path"}},
-	"tls":    {"dependencies": certificateWithKey},
+	"cors":         {"required": []string{"origins"}},
+	"health_check": {"required": []string{"path"}},
+	"tls":          {"dependencies": certificateWithKey},
 }
 
-var certificateWithKey = shape{"cert": []string{"key"}, "key": []string{"cert"}}
+var certificateWithKey = shape{"cert_file": []string{"key_file"}, "key_file": []string{"cert_file"}}
 
-// oneOf has exactly one of some keys stand in a section.
+// oneOf returns the condition that a section has exactly one of some keys.
 func oneOf(keys ...string) (all []shape) {
 	for _, key := range keys {
 		all = append(all, shape{"required": []string{key}})
@@ -84,7 +84,7 @@ func oneOf(keys ...string) (all []shape) {
 	return all
 }
 
-// Schema is the JSON Schema of the file, for editors.
+// Schema returns the JSON Schema of the configuration file, for editors.
 func Schema() ([]byte, error) {
 	top := object()
 	top["$schema"] = "http://json-schema.org/draft-07/schema#"
@@ -101,7 +101,7 @@ func object() shape {
 	return shape{"type": "object", "additionalProperties": false, "properties": shape{}}
 }
 
-// put enters the schema of a value below the sections of its name.
+// put adds the schema of a value below the sections in its name.
 func put(at shape, name string, schema shape) {
 	section, key := "", name
 	if i := strings.LastIndexByte(name, '.'); i >= 0 {
@@ -110,7 +110,7 @@ func put(at shape, name string, schema shape) {
 	sectionSchema(at, section, true)["properties"].(shape)[key] = schema
 }
 
-// constrain adds conditions to the schemas of sections, if they are there.
+// constrain adds conditions to the schemas of sections that exist.
 func constrain(at shape, sections map[string]shape) {
 	for name, conditions := range sections {
 		if s := sectionSchema(at, name, false); s != nil {
@@ -119,7 +119,7 @@ func constrain(at shape, sections map[string]shape) {
 	}
 }
 
-// entryShape is of a setting whose value has entries with keys of their own.
+// entryShape returns the schema of a setting whose value is a list or mapping of entries with their own keys.
 func (s *Setting) entryShape() shape {
 	switch s.Type {
 	case upstreamsType:
@@ -127,10 +127,10 @@ func (s *Setting) entryShape() shape {
 	case routesType:
 		return shape{"type": "array", "minItems": 1, "items": keySchema(new(Route).keys(), "upstream")}
 	}
-	return shape{"type": "array", "items": keySchema(new(Pair).keys(), "cert", "key")} // of certificatesType
+	return shape{"type": "array", "items": keySchema(new(KeyPair).keys(), "cert_file", "key_file")} // certificatesType
 }
 
-// schema is of one value.
+// schema returns the JSON Schema of a setting, with its description.
 func (s *Setting) schema() shape {
 	doc := s.Doc
 	if s.Default != "" {
@@ -146,7 +146,7 @@ func (s *Setting) schema() shape {
 	return value.with("description", doc)
 }
 
-// sectionSchema is the schema of a section, or nil. Make has it made if it is not there.
+// sectionSchema returns the schema of a section, or nil. With makeIt it adds a missing section.
 func sectionSchema(at shape, name string, makeIt bool) shape {
 	if name == "" {
 		return at

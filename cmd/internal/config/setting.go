@@ -6,19 +6,19 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// Setting is one setting.
+// Setting is a key of the configuration file.
 type Setting struct {
-	Name string // with the sections that it stands in: "listeners.grpc.address"
+	Name string // path: "listeners.grpc.address"
 	value
-	Default string // as it would be written; empty: none
-	Doc     string
+	Default string // as in a file; empty: none
+	Doc     string // a noun phrase or an imperative; see TestDescriptions
 }
 
-// value is what may be written for a setting, and reads it to where it belongs.
+// value is the type of a setting. Read decodes a node and stores the result in a field of the configuration.
 type value struct {
 	Type  string
 	read  func(*decoder, *strictyaml.Node)
-	shape shape // nil: entries with keys of their own, see entryShape
+	shape shape // nil: entries with their own keys, see entryShape
 }
 
 // Settings lists all settings in the order in which they are documented.
@@ -26,29 +26,29 @@ func Settings() []Setting { return new(Config).settings() }
 
 func tlsSettings(prefix string, tls *TLS) []Setting {
 	return []Setting{
-		{prefix + "cert", file(&tls.Cert), "", "the certificate, PEM; with it the listener speaks TLS. Read again when it changes"},
-		{prefix + "key", file(&tls.Key), "", "its key, PEM"},
-		{prefix + "client_ca", file(&tls.ClientCA), "", "who signs clients' certificates, PEM; with it clients must show one"},
+		{prefix + "cert_file", file(&tls.CertFile), "", "PEM file of the certificate chain; enables TLS on this listener. Reloaded within 5 s of a change and on SIGHUP"},
+		{prefix + "key_file", file(&tls.KeyFile), "", "PEM file of the private key"},
+		{prefix + "client_ca_file", file(&tls.ClientCAFile), "", "PEM file of the CAs of client certificates. Clients without a certificate of these CAs are rejected"},
 	}
 }
 
-// perAddress is the setting of a listener for connections of one address.
+// perAddress returns the setting of a listener for connections per address.
 func perAddress(prefix string, to *int64) Setting {
 	return Setting{
 		prefix + "max_connections_per_address", number(to, 1, 1e6), "",
-		"connections at once of one address (IPv6: /64); more are closed. The rules' `trusted_proxies` are exempt. Without it 25 % of `max_connections`",
+		"maximum open connections per client address (IPv6: per /64); further ones are closed. The rules' `trusted_proxies` are exempt. Default: 25 % of `max_connections`",
 	}
 }
 
-// settings binds all settings to the fields of the configuration.
+// settings returns all settings. Reading one sets its field of c.
 func (c *Config) settings() []Setting {
 	return slices.Concat(
 		c.listeners(),
 		c.Store.settings(),
 		[]Setting{
-			{"rules.paths", texts("list of files and directories", &c.Rules.Paths), "", "the rules; without them there are a few to try"},
-			{"rules.merge_domains", boolean(&c.Rules.MergeDomains), "false", "several files may hold parts of one domain"},
-			{"rules.charge_denied", boolean(&c.Rules.ChargeDenied), "false", "requests that are denied are charged too, as Envoy's service does"},
+			{"rules.paths", texts("list of files and directories", &c.Rules.Paths), "", "rule files and directories of rule files. Without it, a built-in rule set is used: 5 requests per minute and address in the Envoy domain `demo`"},
+			{"rules.merge_domains", boolean(&c.Rules.MergeDomains), "false", "allow several files to define parts of one Envoy domain; otherwise this is an error"},
+			{"rules.charge_denied", boolean(&c.Rules.ChargeDenied), "false", "charge denied requests too, as Envoy's rate limit service does"},
 		},
 		c.RLS.settings(),
 		c.RESP.settings(),
@@ -56,19 +56,19 @@ func (c *Config) settings() []Setting {
 		c.Authentication.settings(),
 		c.Queue.settings(),
 		[]Setting{
-			{"auth.max_wait", duration(&c.Auth.MaxWait), "1s", "how long a request that a rule delays may wait for its turn; proxies have to be more patient"},
+			{"forward_auth.max_delay", duration(&c.ForwardAuth.MaxDelay), "1s", "maximum delay of a request by rules with `on_limit: delay`; requests that would wait longer are denied. The proxy's timeout must be longer"},
 
-			{"check.secret_file", file(&c.Check.SecretFile), "", "with 32 bytes or more that authenticate reservations, the same for all that settle each other's; without it reservations end with the process. Read at the start"},
-			{"check.refund_token_file", file(&c.Check.RefundTokenFile), "", "with the token that callers send (`Authorization: Bearer …`) to give back what was charged (a negative `cost`), at least 16 characters; several lines are several tokens. Without it nothing is given back. Read again when it changes"},
+			{"check_api.reservation_secret_file", file(&c.CheckAPI.ReservationSecretFile), "", "file with the secret that authenticates reservations, 32 to 4096 bytes; the same for all instances that settle each other's reservations. Without it, reservations are valid only in the process that made them. Read at startup"},
+			{"check_api.refund_token_file", file(&c.CheckAPI.RefundTokenFile), "", "file of the tokens that authorize refunds (a negative `cost`), sent as `Authorization: Bearer …`; one per line, at least 16 characters each. Without it, refunds are rejected with 403. Reloaded when it changes"},
 
-			{"metrics.enabled", boolean(&c.Metrics.Enabled), "true", "show metrics to Prometheus at `/metrics`"},
-			{"metrics.on_http", boolean(&c.Metrics.OnHTTP), "false", "show them on `listeners.http` too, to all who reach it"},
-			{"metrics.public", boolean(&c.Metrics.Public), "false", "show them on `listeners.admin` to who has no token"},
+			{"metrics.enabled", boolean(&c.Metrics.Enabled), "true", "serve metrics for Prometheus at `/metrics` of `listeners.admin`"},
+			{"metrics.http_listener", boolean(&c.Metrics.HTTPListener), "false", "serve `/metrics` on `listeners.http` too, without authentication"},
+			{"metrics.allow_unauthenticated", boolean(&c.Metrics.AllowUnauthenticated), "false", "serve `/metrics` on `listeners.admin` without a token"},
 		},
 		c.Metrics.OTLP.settings(),
 		[]Setting{
-			{"admin.token_file", file(&c.Admin.TokenFile), "", "with the token that operators send (`Authorization: Bearer …`), at least 16 characters; several lines are several tokens. Read again when it changes"},
-			{"admin.hosts", texts("list of names", &c.Admin.Hosts), "", "that operators reach the listener by, besides addresses and `localhost`; requests with another `Host` are refused"},
+			{"admin.token_file", file(&c.Admin.TokenFile), "", "file of the tokens of operators, sent as `Authorization: Bearer …`; one per line, at least 16 characters each. Without it, no token is required. Reloaded when it changes"},
+			{"admin.allowed_hosts", texts("list of names", &c.Admin.AllowedHosts), "", "host names of the admin listener, besides IP addresses and `localhost`. Requests with another `Host` header are rejected with 403, as protection from DNS rebinding"},
 		},
 		c.Logging.settings(),
 		c.Tracing.settings(),
@@ -78,69 +78,69 @@ func (c *Config) settings() []Setting {
 func (c *Config) listeners() []Setting {
 	return slices.Concat(
 		[]Setting{
-			{"listeners.grpc.address", address(&c.GRPC.Address), "127.0.0.1:8081", "where Envoy asks: `host:port`, `unix:///path`, or `off`"},
+			{"listeners.grpc.address", address(&c.GRPC.Address), "127.0.0.1:8081", "address of the gRPC listener for Envoy (RLS): `host:port`, `unix:///path`, or `off`"},
 		},
 		tlsSettings("listeners.grpc.tls.", &c.GRPC.TLS),
 		[]Setting{
-			{"listeners.grpc.max_connections", number(&c.GRPC.MaxConnections, 1, 1e6), "10000", "connections at once; more are closed"},
-			perAddress("listeners.grpc.", &c.GRPC.MaxPerAddress),
-			{"listeners.grpc.max_streams", number(&c.GRPC.MaxStreams, 1, 1e6), "250", "requests at once on a connection; more wait"},
-			{"listeners.grpc.max_header_size", size(&c.GRPC.MaxHeaderBytes, 1<<10, 1<<20), "16KiB", "of a request's headers"},
-			{"listeners.grpc.max_message_size", size(&c.GRPC.MaxMessageBytes, 1<<10, 16<<20), "1MiB", "of a request; more is refused"},
-			{"listeners.grpc.max_connection_age", duration(&c.GRPC.MaxAge), "30m", "after this long, give or take a tenth, a client is asked to connect again, so that load spreads"},
-			{"listeners.grpc.max_connection_age_grace", duration(&c.GRPC.MaxAgeGrace), "1m", "how much longer requests on such a connection may take"},
-			{"listeners.grpc.reflection", boolean(&c.GRPC.Reflection), "true", "tell tools such as grpcurl what can be asked"},
-			{"listeners.http.address", address(&c.HTTP.Address), "127.0.0.1:8080", "where checks, proxies and health checks ask: `host:port`, `unix:///path`, or `off`"},
+			{"listeners.grpc.max_connections", number(&c.GRPC.MaxConnections, 1, 1e6), "10000", "maximum open connections; further ones are closed"},
+			perAddress("listeners.grpc.", &c.GRPC.MaxConnectionsPerAddress),
+			{"listeners.grpc.max_streams", number(&c.GRPC.MaxStreams, 1, 1e6), "250", "maximum concurrent requests per connection; clients hold back further ones"},
+			{"listeners.grpc.max_header_size", size(&c.GRPC.MaxHeaderSize, 1<<10, 1<<20), "16KiB", "maximum size of a request's headers"},
+			{"listeners.grpc.max_message_size", size(&c.GRPC.MaxMessageSize, 1<<10, 16<<20), "1MiB", "maximum size of a request message; larger ones fail with `RESOURCE_EXHAUSTED`"},
+			{"listeners.grpc.max_connection_age", duration(&c.GRPC.MaxConnectionAge), "30m", "maximum age of a connection, ± 10 %. Then the client is asked to reconnect (GOAWAY), so that load spreads over all instances"},
+			{"listeners.grpc.max_connection_age_grace", duration(&c.GRPC.MaxConnectionAgeGrace), "1m", "additional time for requests in flight on a connection that has reached its maximum age"},
+			{"listeners.grpc.reflection", boolean(&c.GRPC.Reflection), "true", "enable gRPC server reflection, for tools such as grpcurl"},
+			{"listeners.http.address", address(&c.HTTP.Address), "127.0.0.1:8080", "address of the HTTP listener for the check API, forward authentication and health checks: `host:port`, `unix:///path`, or `off`"},
 		},
 		tlsSettings("listeners.http.tls.", &c.HTTP.TLS),
 		[]Setting{
-			{"listeners.http.max_connections", number(&c.HTTP.MaxConnections, 1, 1e6), "10000", "connections at once; more are closed"},
-			perAddress("listeners.http.", &c.HTTP.MaxPerAddress),
+			{"listeners.http.max_connections", number(&c.HTTP.MaxConnections, 1, 1e6), "10000", "maximum open connections; further ones are closed"},
+			perAddress("listeners.http.", &c.HTTP.MaxConnectionsPerAddress),
 		},
 		c.RESP.listener(),
 		c.Gateway.listener(),
 		[]Setting{
-			{"listeners.admin.address", address(&c.Admin.Address), "127.0.0.1:6070", "where operators ask: `host:port`, `unix:///path`, or `off`. Beyond this machine it needs `admin.token_file` or a `client_ca`"},
+			{"listeners.admin.address", address(&c.Admin.Address), "127.0.0.1:6070", "address of the admin API: `host:port`, `unix:///path`, or `off`. A non-loopback address needs `admin.token_file` or `client_ca_file`"},
 		},
 		tlsSettings("listeners.admin.tls.", &c.Admin.TLS),
 		[]Setting{
-			{"listeners.admin.max_connections", number(&c.Admin.MaxConnections, 1, 1e6), "100", "connections at once; more are closed"},
-			{"listeners.drain.wait", durationOrNone(&c.Drain.Wait), "0s", "how long to go on as before after SIGTERM, while health checks already fail"},
-			{"listeners.drain.timeout", duration(&c.Drain.Timeout), "20s", "how long requests may take then"},
+			{"listeners.admin.max_connections", number(&c.Admin.MaxConnections, 1, 1e6), "100", "maximum open connections; further ones are closed"},
+			{"listeners.drain.delay", durationOrNone(&c.Drain.Delay), "0s", "time after SIGTERM during which requests are served as before while health checks already fail"},
+			{"listeners.drain.timeout", duration(&c.Drain.Timeout), "20s", "maximum time after `delay` for requests in flight to finish"},
 		},
 	)
 }
 
 func (s *Store) settings() []Setting {
 	return []Setting{
-		{"store.kind", word(&s.Kind, Memory, Redis, Memcached), Memory, "where counts are kept; see [stores.md](stores.md)"},
-		{"store.url", urlText(&s.URL, `^(rediss?|unix)://`), "", "of Redis, such as `redis://user:${PASSWORD}@host:6379/0`"},
-		{"store.password_file", file(&s.PasswordFile), "", "with the password of Redis, instead of one in the URL; read whenever a connection is made"},
-		{"store.servers", texts("list of addresses", &s.Servers), "[127.0.0.1:11211]", "of Memcached"},
-		{"store.tls.ca", file(&s.TLS.CA), "", "who signs the servers' certificates, PEM, instead of those the system trusts. For URLs with `rediss://`; Memcached speaks TLS if it is set"},
-		{"store.tls.cert", file(&s.TLS.Cert), "", "the certificate to show to the servers, PEM; read whenever a connection is made"},
-		{"store.tls.key", file(&s.TLS.Key), "", "its key, PEM"},
-		{"store.prefix", text("text", &s.Prefix), "\"sluice:\"", "what keys in Redis and Memcached begin with"},
-		{"store.memory", size(&s.Bytes, 1<<20, 1<<40), "256MiB", "the most that a store in memory takes"},
-		{"store.snapshot", file(&s.Snapshot), "", "where a store in memory is saved at the end and read from at the start"},
-		{"store.budget", duration(&s.Budget), "10ms", "how long Redis or Memcached may take before the rules' `on_failure` answers"},
-		{"store.instances", number(&s.Instances, 0, 1e6), "0", "instances that share Redis or Memcached: while it is unavailable each allows an equal part. Redis counts them, and this is used until the number is known; 0 is 1 per key and window until then. Memcached does not count them, and 0 is 1 instance"},
-		{"store.required", boolean(&s.Required), "false", "fail `/readyz` and gRPC health while Redis or Memcached is unavailable; it is checked every second, without traffic too"},
+		{"store.kind", word(&s.Kind, Memory, Redis, Memcached), Memory, "store of the counts: memory of this process, Redis or Memcached; see [stores.md](stores.md)"},
+		{"store.url", urlText(&s.URL, `^(rediss?|unix)://`), "", "URL of Redis, such as `redis://user:${PASSWORD}@host:6379/0`; `rediss://` for TLS, `unix://` for a socket"},
+		{"store.password_file", file(&s.PasswordFile), "", "file with the password of Redis, instead of a password in `url`. Read for each new connection"},
+		{"store.addresses", texts("list of addresses", &s.Addresses), "[127.0.0.1:11211]", "addresses of Memcached servers, `host:port`"},
+		{"store.tls.ca_file", file(&s.TLS.CAFile), "", "PEM file of the CAs to verify the servers' certificates with, instead of the system's. Redis needs a `rediss://` URL; Memcached uses TLS if any key of `store.tls` is set"},
+		{"store.tls.cert_file", file(&s.TLS.CertFile), "", "PEM file of the client certificate. Read for each new connection"},
+		{"store.tls.key_file", file(&s.TLS.KeyFile), "", "PEM file of its private key"},
+		{"store.key_prefix", text("text", &s.KeyPrefix), "\"sluice:\"", "prefix of all keys in Redis and Memcached"},
+		{"store.max_memory", size(&s.MaxMemory, 1<<20, 1<<40), "256MiB", "maximum memory of the memory store. When it is full, keys share counters"},
+		{"store.snapshot_file", file(&s.SnapshotFile), "", "file to save the memory store to at shutdown and to restore it from at startup. Without it, usage is lost at a restart"},
+		{"store.timeout", duration(&s.Timeout), "10ms", "timeout of a call to Redis or Memcached; then the rules' `on_failure` decides"},
+		{"store.instances", number(&s.Instances, 0, 1e6), "0", "number of instances that share Redis or Memcached; while the store is unavailable, each allows limit / instances. With Redis the instances are counted automatically, and this value applies until they are; 0 then means 1 request per key and window. With Memcached they are not counted, and 0 means 1 instance"},
+		{"store.required", boolean(&s.Required), "false", "fail `/readyz` and gRPC health checks while Redis or Memcached is unavailable. It is called every second, also without traffic"},
 	}
 }
 
 func (r *RLS) settings() []Setting {
 	return []Setting{
-		{"rls.max_descriptors", number(&r.MaxDescriptors, 1, 1e5), "1000", "in a request; more are refused"},
-		{"rls.overrides", boolean(&r.Overrides), "false", "take limits that requests bring (`limit` of a descriptor); who may send them sets limits"},
-		{"rls.negative_hits", boolean(&r.NegativeHits), "false", "let requests give hits back (`is_negative_hits`)"},
-		{"rls.shadow", boolean(&r.Shadow), "false", "never deny: the overall code is always OK, statuses say what it would have been"},
-		{"rls.quota", boolean(&r.Quota), "false", "all limits are as if of `quota_mode`"},
-		{"rls.metadata", boolean(&r.Metadata), "false", "send dynamic metadata"},
-		{"rls.headers.enabled", boolean(&r.Headers.Enabled), "false", "have Envoy add headers to what it answers"},
-		{"rls.headers.limit", text("text", &r.Headers.Limit), "RateLimit-Limit", "the name of the header with the limit"},
-		{"rls.headers.remaining", text("text", &r.Headers.Remaining), "RateLimit-Remaining", "with what remains"},
-		{"rls.headers.reset", text("text", &r.Headers.Reset), "RateLimit-Reset", "with the seconds until then"},
-		{"rls.clients", value{"mapping of lists", (*decoder).clients, shape{"type": "object", "additionalProperties": textsShape}}, "", "which domains a client may ask about, by a name in its certificate (DNS name, URI, address); `\"*\"` is all. Others are refused. Needs `client_ca`"},
+		{"rls.max_descriptors", number(&r.MaxDescriptors, 1, 1e5), "1000", "maximum descriptors per request; more fail with `INVALID_ARGUMENT`"},
+		{"rls.accept_limit_overrides", boolean(&r.AcceptLimitOverrides), "false", "accept limits in requests (`limit` of a descriptor); every client can then set limits. Otherwise such requests fail with `PERMISSION_DENIED`"},
+		{"rls.accept_negative_hits", boolean(&r.AcceptNegativeHits), "false", "accept refunds in requests (`is_negative_hits`). Otherwise such requests fail with `PERMISSION_DENIED`"},
+		{"rls.shadow_mode", boolean(&r.ShadowMode), "false", "never deny: the overall code is always `OK`; the descriptors' statuses show the decisions"},
+		{"rls.quota_mode", boolean(&r.QuotaMode), "false", "treat all limits as limits with `quota_mode`"},
+		{"rls.dynamic_metadata", boolean(&r.DynamicMetadata), "false", "send dynamic metadata"},
+		{"rls.headers.enabled", boolean(&r.Headers.Enabled), "false", "send headers about limits, which Envoy adds to its responses"},
+		{"rls.headers.limit", text("text", &r.Headers.Limit), "RateLimit-Limit", "name of the header with the limit"},
+		{"rls.headers.remaining", text("text", &r.Headers.Remaining), "RateLimit-Remaining", "name of the header with the remaining quota"},
+		{"rls.headers.reset", text("text", &r.Headers.Reset), "RateLimit-Reset", "name of the header with the seconds until the limit is reset"},
+		{"rls.client_domains", value{"mapping of lists", (*decoder).clients, shape{"type": "object", "additionalProperties": textsShape}}, "", "domains that each client may use, by a DNS name, URI or IP address in its certificate; `\"*\"` means all. Other requests fail with `PERMISSION_DENIED`. Needs `listeners.grpc.tls.client_ca_file`"},
 	}
 }

@@ -5,37 +5,37 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// Pair is the files of a certificate and its key.
-type Pair struct{ Cert, Key string }
+// KeyPair are the files of a certificate and its private key.
+type KeyPair struct{ CertFile, KeyFile string }
 
-// ACME is how certificates are had from an authority. Without domains they are not.
+// ACME obtains certificates from a CA. Without domains it is disabled.
 type ACME struct {
-	Domains              []string
-	Email, Directory, CA string
-	Cache                string
-	HTTP                 string // an address, or Off
+	Domains                     []string
+	Email, DirectoryURL, CAFile string
+	CacheDir                    string
+	HTTPAddress                 string // an address, or Off
 }
 
-// certificatesType is the type of a setting that has keys of its own.
+// certificatesType is the type of listeners.gateway.certificates, whose entries have their own keys.
 const certificatesType = "list of certificates"
 
-func (p *Pair) keys() []Setting {
+func (p *KeyPair) keys() []Setting {
 	return []Setting{
-		{"cert", file(&p.Cert), "", "the certificate, PEM"},
-		{"key", file(&p.Key), "", "its key, PEM"},
+		{"cert_file", file(&p.CertFile), "", "PEM file of the certificate chain"},
+		{"key_file", file(&p.KeyFile), "", "PEM file of the private key"},
 	}
 }
 
-// certificates are settings of the gateway's listener.
+// certificates returns the settings of the gateway's certificates.
 func (g *Gateway) certificates() []Setting {
 	return []Setting{
-		{"listeners.gateway.certificates", value{certificatesType, (*decoder).certificates, nil}, "", "further ones, `[{cert: FILE, key: FILE}]`. A client is shown the first that has the name it asks for, and the first of all if none has. Read again when they change"},
-		{"listeners.gateway.acme.domains", texts("list of names", &g.ACME.Domains), "", "that certificates are had for from an authority (ACME), and renewed, see [authentication.md](authentication.md#certificates). Who sets it accepts the authority's terms"},
-		{"listeners.gateway.acme.email", text("text", &g.ACME.Email), "", "where the authority writes to"},
-		{"listeners.gateway.acme.directory", urlText(&g.ACME.Directory, `^https://`), "", "of the authority; without it Let's Encrypt"},
-		{"listeners.gateway.acme.ca", file(&g.ACME.CA), "", "who signs the authority's own certificate, PEM, instead of those the system trusts"},
-		{"listeners.gateway.acme.cache", text("directory", &g.ACME.Cache), "acme", "where the account's key, certificates and their keys are kept; only its owner may read it"},
-		{"listeners.gateway.acme.http", address(&g.ACME.HTTP), Off, "also answer the authority over HTTP there, on port 80 as it sees it, and send all others to https. Without it the authority asks on the listener itself, port 443"},
+		{"listeners.gateway.certificates", value{certificatesType, (*decoder).certificates, nil}, "", "additional certificates, `[{cert_file: FILE, key_file: FILE}]`. A client gets the first certificate for the server name that it requests (SNI), or the first of all if none matches. Reloaded within 5 s of a change and on SIGHUP"},
+		{"listeners.gateway.acme.domains", texts("list of names", &g.ACME.Domains), "", "domains to obtain and renew certificates for with ACME, see [tls.md](tls.md#acme). Setting it accepts the CA's terms of service"},
+		{"listeners.gateway.acme.email", text("text", &g.ACME.Email), "", "contact address of the ACME account"},
+		{"listeners.gateway.acme.directory_url", urlText(&g.ACME.DirectoryURL, `^https://`), "", "directory URL of the ACME CA. Default: Let's Encrypt"},
+		{"listeners.gateway.acme.ca_file", file(&g.ACME.CAFile), "", "PEM file of the CAs to verify the ACME server's certificate with, instead of the system's"},
+		{"listeners.gateway.acme.cache_dir", text("directory", &g.ACME.CacheDir), "acme", "directory of the account key, the certificates and their private keys. Only its owner may have access (mode 0700)"},
+		{"listeners.gateway.acme.http_address", address(&g.ACME.HTTPAddress), Off, "address of an additional HTTP listener for HTTP-01 challenges, which the CA must reach on port 80; other requests are redirected to https. With `off` the CA must reach the gateway's listener on port 443 (TLS-ALPN-01)"},
 	}
 }
 
@@ -46,12 +46,12 @@ func (d *decoder) certificates(n *strictyaml.Node) {
 		return
 	}
 	for _, item := range items {
-		var p Pair
+		var p KeyPair
 		if !readEntry(d, item, what, p.keys()) {
 			continue
 		}
-		if p.Cert == "" || p.Key == "" {
-			d.Fault(item, "%s: TLS needs both a certificate and its key: set cert and key", what)
+		if p.CertFile == "" || p.KeyFile == "" {
+			d.Fault(item, "%s: TLS needs both a certificate and its key: set cert_file and key_file", what)
 			continue
 		}
 		d.to.Gateway.Certificates = append(d.to.Gateway.Certificates, p)
@@ -69,19 +69,19 @@ func (d *decoder) checkACME(at func(string) *strictyaml.Node) {
 	case n == nil || !d.sound("listeners.gateway.acme"):
 	case len(c.Domains) == 0:
 		d.Fault(n, "listeners.gateway.acme: there are no domains: write domains: [api.example.com], or remove it")
-	case c.Directory != "" && !hasScheme(c.Directory, "https://"):
-		d.Fault(n.Field("directory"), "listeners.gateway.acme.directory: write a URL that begins with https://")
+	case c.DirectoryURL != "" && !hasScheme(c.DirectoryURL, "https://"):
+		d.Fault(n.Field("directory_url"), "listeners.gateway.acme.directory_url: write a URL that begins with https://")
 	}
 }
 
-// certificateFiles are all paths of certificates.
+// certificateFiles returns all paths in the certificate settings.
 func (g *Gateway) certificateFiles() []*string {
-	all := []*string{&g.ACME.CA}
+	all := []*string{&g.ACME.CAFile}
 	if len(g.ACME.Domains) > 0 {
-		all = append(all, &g.ACME.Cache)
+		all = append(all, &g.ACME.CacheDir)
 	}
 	for i := range g.Certificates {
-		all = append(all, &g.Certificates[i].Cert, &g.Certificates[i].Key)
+		all = append(all, &g.Certificates[i].CertFile, &g.Certificates[i].KeyFile)
 	}
 	return all
 }

@@ -10,52 +10,52 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// Authentication is how requests to the gateway say who they are from.
+// Authentication is the authentication of clients at the gateway.
 type Authentication struct {
 	APIKeys         APIKeys
 	JWT             JWT
 	Basic           Basic
-	IdentityHeaders map[string]string // what each tells
-	WrongAttempts   string            // a limit, or Off
+	IdentityHeaders map[string]string // the value of each header: user, plan, …
+	FailedAttempts  string            // a limit, or Off
 }
 
-// Names of methods, in routes.
+// Names of authentication methods.
 const (
 	MethodAPIKeys = "api_keys"
 	MethodJWT     = "jwt"
 	MethodBasic   = "basic"
 )
 
-// APIKeys are those of files. Without files there are none.
+// APIKeys is authentication by API key. Without files it is disabled.
 type APIKeys struct {
-	Files           []string
-	Header          string
-	Bearer, Forward bool
+	Files                      []string
+	Header                     string
+	Bearer, ForwardCredentials bool
 }
 
-// JWT are signed tokens. Without algorithms there are none.
+// JWT is authentication by signed token. Without algorithms it is disabled.
 type JWT struct {
 	Algorithms           []string
 	SecretFile           string
 	JWKSFile             string
-	JWKSURL, JWKSCA      string
+	JWKSURL, JWKSCAFile  string
 	JWKSRefresh          time.Duration
-	JWKSPlain            bool
+	AllowInsecureJWKSURL bool
 	Issuer               string
 	Audience             []string
 	Leeway               time.Duration
 	UserClaim, PlanClaim string
-	Forward              bool
+	ForwardCredentials   bool
 }
 
-// Basic are users with passwords. Without files there are none.
+// Basic is authentication by user name and password. Without files it is disabled.
 type Basic struct {
-	Files   []string
-	Realm   string
-	Forward bool
+	Files              []string
+	Realm              string
+	ForwardCredentials bool
 }
 
-// Methods are the names of those that are set up.
+// Methods returns the names of the enabled methods.
 func (a *Authentication) Methods() (names []string) {
 	for _, m := range []struct {
 		name string
@@ -68,9 +68,9 @@ func (a *Authentication) Methods() (names []string) {
 	return names
 }
 
-// files are all paths in it.
+// files returns all paths in the section.
 func (a *Authentication) files() []*string {
-	all := []*string{&a.JWT.SecretFile, &a.JWT.JWKSFile, &a.JWT.JWKSCA}
+	all := []*string{&a.JWT.SecretFile, &a.JWT.JWKSFile, &a.JWT.JWKSCAFile}
 	for i := range a.APIKeys.Files {
 		all = append(all, &a.APIKeys.Files[i])
 	}
@@ -83,37 +83,37 @@ func (a *Authentication) files() []*string {
 func (a *Authentication) settings() []Setting {
 	return slices.Concat(
 		[]Setting{
-			{"authentication.api_keys.files", texts("list of files", &a.APIKeys.Files), "", "with API keys' hashes and whose they are, as [`sluice apikey new`](authentication.md#api-keys) writes them; with it routes may ask for `api_keys`. Read again when they change"},
-			{"authentication.api_keys.header", text("name", &a.APIKeys.Header), "X-Api-Key", "the header that keys are in"},
-			{"authentication.api_keys.bearer", boolean(&a.APIKeys.Bearer), "false", "take them from `Authorization: Bearer` too"},
-			{"authentication.api_keys.forward", boolean(&a.APIKeys.Forward), "false", "send keys on to upstreams"},
+			{"authentication.api_keys.files", texts("list of files", &a.APIKeys.Files), "", "files of API key hashes and their users, as [`sluice apikey new`](authentication.md#api-keys) writes them; enables the method `api_keys`. Reloaded when they change"},
+			{"authentication.api_keys.header", text("name", &a.APIKeys.Header), "X-Api-Key", "header that contains the API key"},
+			{"authentication.api_keys.bearer", boolean(&a.APIKeys.Bearer), "false", "accept API keys in `Authorization: Bearer` too"},
+			{"authentication.api_keys.forward_credentials", boolean(&a.APIKeys.ForwardCredentials), "false", "forward API keys to upstreams"},
 		},
 		a.JWT.settings(),
 		[]Setting{
-			{"authentication.basic.files", texts("list of files", &a.Basic.Files), "", "with users and their passwords' hashes, as [`sluice password`](authentication.md#passwords) makes them; with it routes may ask for `basic`. Read again when they change"},
-			{"authentication.basic.realm", text("text", &a.Basic.Realm), "Sluice", "what browsers show when they ask for a password"},
-			{"authentication.basic.forward", boolean(&a.Basic.Forward), "false", "send names and passwords on to upstreams"},
-			{"authentication.identity_headers", value{"mapping of headers", (*decoder).identityHeaders, shape{"type": "object", "additionalProperties": textShape}}, "", "that tell upstreams who it is, and what each tells: `{X-User: user, X-Plan: plan, X-Team: claim:team}`. What clients send in them is removed, on all routes"},
-			{"authentication.wrong_attempts", wrongAttempts(&a.WrongAttempts), "10/min", "how often wrong credentials may come from one address before it is answered 429, also with right ones"},
+			{"authentication.basic.files", texts("list of files", &a.Basic.Files), "", "files of users and their password hashes, as [`sluice password`](authentication.md#basic-authentication) writes them; enables the method `basic`. Reloaded when they change"},
+			{"authentication.basic.realm", text("text", &a.Basic.Realm), "Sluice", "realm that browsers show in the password dialog"},
+			{"authentication.basic.forward_credentials", boolean(&a.Basic.ForwardCredentials), "false", "forward user names and passwords to upstreams"},
+			{"authentication.identity_headers", value{"mapping of headers", (*decoder).identityHeaders, shape{"type": "object", "additionalProperties": textShape}}, "", "headers that carry the identity to upstreams, and the value of each: `{X-User: user, X-Plan: plan, X-Team: claim:team}`. Headers of these names from clients are removed on all routes"},
+			{"authentication.failed_attempts", failedAttempts(&a.FailedAttempts), "10/min", "limit on failed authentication attempts per client address. Beyond it, requests with credentials get 429, right credentials included"},
 		},
 	)
 }
 
 func (j *JWT) settings() []Setting {
 	return []Setting{
-		{"authentication.jwt.algorithms", algorithms(&j.Algorithms), "", "that tokens may be signed with, such as `RS256`, whatever they say; with it routes may ask for `jwt`. `HS256`, `HS384` and `HS512` need `secret_file`, all others a set of keys"},
-		{"authentication.jwt.secret_file", file(&j.SecretFile), "", "with the secret of `HS256` and the like, 32 bytes or more. Read again when it changes"},
-		{"authentication.jwt.jwks_file", file(&j.JWKSFile), "", "with the set of keys (JWKS). Read again when it changes"},
-		{"authentication.jwt.jwks_url", urlText(&j.JWKSURL, `^[hH][tT][tT][pP][sS]?://[^/]`), "", "of the set of keys, `https://`, or `http://` on this machine. Fetched in the background, and again when a token names a key that is not there"},
-		{"authentication.jwt.jwks_ca", file(&j.JWKSCA), "", "who signs that server's certificate, PEM, instead of those the system trusts"},
-		{"authentication.jwt.jwks_refresh", duration(&j.JWKSRefresh), "5m", "how often the set is fetched"},
-		{"authentication.jwt.jwks_plain", boolean(&j.JWKSPlain), "false", "allow `http://` to other machines: whoever is on the way can then sign tokens"},
-		{"authentication.jwt.issuer", text("text", &j.Issuer), "", "that tokens must have (`iss`); without it any"},
-		{"authentication.jwt.audience", texts("list of texts", &j.Audience), "", "of which tokens must have one (`aud`); without it any"},
-		{"authentication.jwt.leeway", durationOrNone(&j.Leeway), "30s", "by which clocks may differ, `0s` for none"},
-		{"authentication.jwt.user_claim", text("name", &j.UserClaim), "sub", "who it is: `attr:user` in rules. Tokens without it are refused"},
-		{"authentication.jwt.plan_claim", text("name", &j.PlanClaim), "plan", "`attr:plan` in rules. All claims are `claim:NAME`"},
-		{"authentication.jwt.forward", boolean(&j.Forward), "true", "send tokens on to upstreams"},
+		{"authentication.jwt.algorithms", algorithms(&j.Algorithms), "", "accepted signature algorithms, such as `RS256`, regardless of the token's header; enables the method `jwt`. `HS256`, `HS384` and `HS512` need `secret_file`, all others a JWKS"},
+		{"authentication.jwt.secret_file", file(&j.SecretFile), "", "file with the shared secret of `HS256`, `HS384` and `HS512`, at least 32 bytes. Reloaded when it changes"},
+		{"authentication.jwt.jwks_file", file(&j.JWKSFile), "", "file of the JSON Web Key Set (JWKS). Reloaded when it changes"},
+		{"authentication.jwt.jwks_url", urlText(&j.JWKSURL, `^[hH][tT][tT][pP][sS]?://[^/]`), "", "URL of the JWKS: `https://`, or `http://` with a loopback address. Fetched in the background, and again when a token names an unknown key"},
+		{"authentication.jwt.jwks_ca_file", file(&j.JWKSCAFile), "", "PEM file of the CAs to verify that server's certificate with, instead of the system's"},
+		{"authentication.jwt.jwks_refresh", duration(&j.JWKSRefresh), "5m", "interval between fetches of the JWKS"},
+		{"authentication.jwt.allow_insecure_jwks_url", boolean(&j.AllowInsecureJWKSURL), "false", "allow `http://` with any address. An attacker on the network path can then forge tokens"},
+		{"authentication.jwt.issuer", text("text", &j.Issuer), "", "required issuer (`iss`). Default: any"},
+		{"authentication.jwt.audience", texts("list of texts", &j.Audience), "", "accepted audiences, of which a token must have one (`aud`). Default: any"},
+		{"authentication.jwt.leeway", durationOrNone(&j.Leeway), "30s", "tolerated clock difference for `exp` and `nbf`, `0s` for none"},
+		{"authentication.jwt.user_claim", text("name", &j.UserClaim), "sub", "claim with the user, `attr:user` in rules. Tokens without it are rejected"},
+		{"authentication.jwt.plan_claim", text("name", &j.PlanClaim), "plan", "claim with the plan, `attr:plan` in rules. Every claim is `claim:NAME` in rules"},
+		{"authentication.jwt.forward_credentials", boolean(&j.ForwardCredentials), "true", "forward tokens to upstreams"},
 	}
 }
 
@@ -149,7 +149,7 @@ func (d *decoder) identityHeaders(n *strictyaml.Node) {
 	d.to.Authentication.IdentityHeaders = all
 }
 
-func wrongAttempts(to *string) value {
+func failedAttempts(to *string) value {
 	return checkedText("limit or `off`", to, func(s string) bool {
 		l, err := sluice.ParseLimit(s)
 		if err == nil {
@@ -159,7 +159,7 @@ func wrongAttempts(to *string) value {
 	}, "write a limit such as 10/min, or off", shape{"type": "string", "pattern": "^" + Off + "$|" + ratePattern})
 }
 
-// checkAuthentication finds settings that do not go together, and routes that ask for what is not set up.
+// checkAuthentication reports settings that are invalid together, and routes with methods that are not enabled.
 func (d *decoder) checkAuthentication(at func(string) *strictyaml.Node) {
 	d.checkJWT(at)
 	c := &d.to.Authentication
@@ -181,8 +181,8 @@ func (d *decoder) checkAuthentication(at func(string) *strictyaml.Node) {
 				d.Fault(n, "gateway.routes.authentication: there is no method %s: write %s", strictyaml.Quote(name), strictyaml.Words([]string{MethodAPIKeys, MethodJWT, MethodBasic}))
 			}
 		}
-		if r.Anonymous && len(r.Authentication) == 0 && d.routeEntries[i].sound {
-			d.Fault(d.routeEntries[i].Field("anonymous"), "gateway.routes.anonymous: nobody is asked who they are on this route: write authentication: too, or remove it")
+		if r.AllowAnonymous && len(r.Authentication) == 0 && d.routeEntries[i].sound {
+			d.Fault(d.routeEntries[i].Field("allow_anonymous"), "gateway.routes.allow_anonymous: the route has no authentication: write authentication: too, or remove it")
 		}
 	}
 }
@@ -207,16 +207,16 @@ func (d *decoder) checkJWT(at func(string) *strictyaml.Node) {
 	u, err := url.Parse(c.JWKSURL)
 	switch {
 	case len(c.Algorithms) == 0:
-		d.Fault(n, "authentication.jwt: there are no algorithms: write those that your issuer signs with, such as algorithms: [RS256]")
+		d.Fault(n, "authentication.jwt: there are no algorithms: write those of your issuer, such as algorithms: [RS256]")
 	case shared > 0 && shared < len(c.Algorithms):
-		d.Fault(n.Field("algorithms"), "authentication.jwt.algorithms: HS256, HS384 and HS512 have a shared secret and all others have keys: write one or the other")
+		d.Fault(n.Field("algorithms"), "authentication.jwt.algorithms: HS256, HS384 and HS512 use a shared secret, all others use public keys: write one kind only")
 	case sources != 1:
 		d.Fault(n, "authentication.jwt: write one of secret_file, jwks_file and jwks_url")
 	case (shared > 0) != (c.SecretFile != ""):
-		d.Fault(n, "authentication.jwt: secret_file goes with HS256, HS384 and HS512, and they with nothing else")
+		d.Fault(n, "authentication.jwt: HS256, HS384 and HS512 need secret_file, all others need jwks_file or jwks_url")
 	case c.JWKSURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http"):
 		d.Fault(n.Field("jwks_url"), "authentication.jwt.jwks_url: write a URL such as https://example.com/.well-known/jwks.json")
-	case c.JWKSURL != "" && u.Scheme == "http" && !c.JWKSPlain && !isLoopback(u.Hostname()+":80"):
-		d.Fault(n.Field("jwks_url"), "authentication.jwt.jwks_url: whoever is on the way to http:// could sign tokens: write https://, or allow it with jwks_plain: true")
+	case c.JWKSURL != "" && u.Scheme == "http" && !c.AllowInsecureJWKSURL && !isLoopback(u.Hostname()+":80"):
+		d.Fault(n.Field("jwks_url"), "authentication.jwt.jwks_url: an attacker on the network path of http:// could forge tokens: write https://, or set allow_insecure_jwks_url: true")
 	}
 }

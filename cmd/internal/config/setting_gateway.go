@@ -7,50 +7,50 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// Gateway is the listener of the proxy, and where it sends requests.
+// Gateway is the reverse proxy: its listener, routes and upstreams.
 type Gateway struct {
-	Address        string
-	TLS            TLS
-	Certificates   []Pair
-	ACME           ACME
-	MaxConnections int64
-	MaxPerAddress  int64 // connections; 0: a quarter of MaxConnections
-	MaxRequests    int64 // in flight; 0: as MaxConnections
-	// MaxAddressRequests is that of one client address; 0: a quarter of MaxRequests.
-	MaxAddressRequests int64
-	MaxBuffered        int64 // bytes of bodies
-	MaxHeaderBytes     int64
-	MaxStreams         int64
-	Upstreams          []Upstream
-	Routes             []Route
-	Allow, Deny        []netip.Prefix
-	AccessLog          AccessLog
+	Address                  string
+	TLS                      TLS
+	Certificates             []KeyPair
+	ACME                     ACME
+	MaxConnections           int64
+	MaxConnectionsPerAddress int64 // 0: 25 % of MaxConnections
+	MaxRequests              int64 // in flight; 0: MaxConnections
+	// MaxRequestsPerAddress is the maximum in flight per client address; 0: 25 % of MaxRequests.
+	MaxRequestsPerAddress int64
+	MaxBufferedSize       int64 // total bytes of bodies in memory
+	MaxHeaderSize         int64
+	MaxStreams            int64
+	Upstreams             []Upstream
+	Routes                []Route
+	AllowedIPs, DeniedIPs []netip.Prefix
+	AccessLog             AccessLog
 }
 
-// AccessLog is a line for each request to the gateway. Without a file there is none.
+// AccessLog is the access log of the gateway, one line per request. Without a file it is disabled.
 type AccessLog struct {
-	File   string // - is standard output
-	Format string
-	Query  bool
+	File         string // "-": standard output
+	Format       string
+	IncludeQuery bool
 }
 
 func (g *Gateway) listener() []Setting {
 	return slices.Concat(
 		[]Setting{
-			{"listeners.gateway.address", address(&g.Address), Off, "where requests come that go on to upstreams, see [gateway.md](gateway.md): `host:port`, `unix:///path`, or `off`"},
+			{"listeners.gateway.address", address(&g.Address), Off, "address of the gateway, a reverse proxy, see [gateway.md](gateway.md): `host:port`, `unix:///path`, or `off`"},
 		},
 		tlsSettings("listeners.gateway.tls.", &g.TLS),
 		g.certificates(),
 		[]Setting{
-			{"listeners.gateway.max_connections", number(&g.MaxConnections, 1, 1e6), "10000", "connections at once; more are closed"},
-			perAddress("listeners.gateway.", &g.MaxPerAddress),
-			{"listeners.gateway.max_header_size", size(&g.MaxHeaderBytes, 4<<10, 1<<20), "64KiB", "of a request's headers"},
-			{"listeners.gateway.max_streams", number(&g.MaxStreams, 1, 1e4), "250", "requests at once on a connection of HTTP/2; more are refused"},
+			{"listeners.gateway.max_connections", number(&g.MaxConnections, 1, 1e6), "10000", "maximum open connections; further ones are closed"},
+			perAddress("listeners.gateway.", &g.MaxConnectionsPerAddress),
+			{"listeners.gateway.max_header_size", size(&g.MaxHeaderSize, 4<<10, 1<<20), "64KiB", "maximum size of a request's headers; larger ones get 431"},
+			{"listeners.gateway.max_streams", number(&g.MaxStreams, 1, 1e4), "250", "maximum concurrent requests per HTTP/2 connection; further ones are reset with `REFUSED_STREAM`"},
 		},
 	)
 }
 
-// Types of settings that have keys of their own.
+// Types of settings whose entries have their own keys.
 const (
 	upstreamsType = "mapping of upstreams"
 	routesType    = "list of routes"
@@ -58,20 +58,21 @@ const (
 
 func (g *Gateway) settings() []Setting {
 	return []Setting{
-		{"gateway.upstreams", value{upstreamsType, (*decoder).upstreams, nil}, "", "groups of servers by name; their keys are in [gateway.md](gateway.md)"},
-		{"gateway.routes", value{routesType, (*decoder).routes, nil}, "", "which requests go to which upstream; their keys are in [gateway.md](gateway.md)"},
-		{"gateway.allow", prefixes(&g.Allow), "", "of clients, as the rules' `client_ip` finds them: all others are refused with 403"},
-		{"gateway.deny", prefixes(&g.Deny), "", "of clients that are refused with 403, whatever `allow` says"},
-		{"gateway.max_requests", number(&g.MaxRequests, 1, 1e6), "", "requests in flight, WebSockets included; more are answered 503. Without it `listeners.gateway.max_connections`"},
-		{"gateway.max_requests_per_address", number(&g.MaxAddressRequests, 1, 1e6), "", "of them, those of one client address (IPv6: /64), as the rules' `client_ip` finds it; more are answered 429. Without it 25 % of `max_requests`"},
-		{"gateway.max_buffered_size", size(&g.MaxBuffered, 1<<20, 1<<40), "128MiB", "of all bodies in memory: requests to be queued, and responses that rules with `settle: {json: …}` read. One client address has 25 % of it. At least 16 times `queue.max_item_size`"},
-		{"gateway.access_log.file", file(&g.AccessLog.File), "", "where a line is written for each request; a regular file, a FIFO, or `-` for standard output. Opened anew on SIGHUP"},
-		{"gateway.access_log.format", word(&g.AccessLog.Format, "json", "combined"), "json", "all there is, which `sluice simulate` reads; or as nginx and Apache write it"},
-		{"gateway.access_log.query", boolean(&g.AccessLog.Query), "false", "write queries too; they may hold secrets"},
+		{"gateway.upstreams", value{upstreamsType, (*decoder).upstreams, nil}, "", "groups of servers by name; their keys are in [upstreams.md](upstreams.md#reference)"},
+		{"gateway.routes", value{routesType, (*decoder).routes, nil}, "", "routes of requests to upstreams; their keys are in [gateway.md](gateway.md#route-keys)"},
+		{"gateway.allowed_ips", prefixes(&g.AllowedIPs), "", "allowed client addresses, as determined by the rules' `client_ip`; others are rejected with 403. Default: all"},
+		{"gateway.denied_ips", prefixes(&g.DeniedIPs), "", "client addresses to reject with 403, even if they are in `allowed_ips`"},
+		{"gateway.max_requests", number(&g.MaxRequests, 1, 1e6), "", "maximum requests in flight, WebSockets included; further ones get 503. Default: `listeners.gateway.max_connections`"},
+		{"gateway.max_requests_per_address", number(&g.MaxRequestsPerAddress, 1, 1e6), "", "maximum requests in flight per client address (IPv6: per /64), as determined by the rules' `client_ip`; further ones get 429. Default: 25 % of `max_requests`"},
+		{"gateway.max_buffered_size", size(&g.MaxBufferedSize, 1<<20, 1<<40), "128MiB", "maximum total size of bodies in memory: requests to be queued, and responses that rules with `actual_cost: {json: …}` read. One client address can use 25 % of it. With a queue, at least 16 × `queue.max_item_size`"},
+		{"gateway.access_log.file", file(&g.AccessLog.File), "", "file of the access log, one line per request: a regular file, a FIFO, or `-` for standard output. Reopened on SIGHUP"},
+		{"gateway.access_log.format", word(&g.AccessLog.Format, "json", "combined"), "json", "format of the lines: `json` with all fields, which `sluice simulate` reads, or `combined` as nginx and Apache write it"},
+		{"gateway.access_log.include_query", boolean(&g.AccessLog.IncludeQuery), "false", "log query strings too; they may contain secrets"},
 	}
 }
 
-// bufferedItems is how many queue items must have room in memory, so that one of maximum size can be stored at all.
+// bufferedItems is the minimum ratio of MaxBufferedSize to the maximum item size. One address can use 25 % of the buffers, and
+// an item needs 4 × its size while it is stored, so below it an item of maximum size could never be stored.
 const bufferedItems = 16
 
 func (d *decoder) checkGateway(at func(string) *strictyaml.Node) {
@@ -82,14 +83,14 @@ func (d *decoder) checkGateway(at func(string) *strictyaml.Node) {
 	if n := at("gateway.access_log"); n != nil && c.AccessLog.File == "" && d.sound("gateway.access_log") {
 		d.Fault(n, "gateway.access_log: there is no file: write file: access.log, or - for standard output")
 	}
-	if least := bufferedItems * d.to.Queue.MaxItem; d.to.Queue.On() && c.Address != Off && c.MaxBuffered < least && d.sound("gateway.max_buffered_size", "queue", "listeners.gateway.address") {
+	if least := bufferedItems * d.to.Queue.MaxItemSize; d.to.Queue.On() && c.Address != Off && c.MaxBufferedSize < least && d.sound("gateway.max_buffered_size", "queue", "listeners.gateway.address") {
 		n := at("gateway.max_buffered_size")
 		if n == nil {
 			n = at("queue.max_item_size")
 		}
-		d.Fault(n, "gateway.max_buffered_size: %s is less than %d times queue.max_item_size (%s): one address may take a quarter, "+
-			"and an item takes 4 times its size while it is stored: write %s",
-			sizeText(c.MaxBuffered), bufferedItems, sizeText(d.to.Queue.MaxItem), sizeText(least))
+		d.Fault(n, "gateway.max_buffered_size: %s is less than %d times queue.max_item_size (%s): one client address can use 25 %%, "+
+			"and an item needs 4 × its size while it is stored: write %s",
+			sizeText(c.MaxBufferedSize), bufferedItems, sizeText(d.to.Queue.MaxItemSize), sizeText(least))
 	}
 	section := at("gateway")
 	switch {
@@ -97,7 +98,7 @@ func (d *decoder) checkGateway(at func(string) *strictyaml.Node) {
 	case c.Address == Off && section != nil:
 		d.Fault(section, "gateway: the listener is off: write listeners: {gateway: {address: 127.0.0.1:8000}}, or remove this section")
 	case c.Address != Off && len(c.Routes) == 0 && d.sound("gateway.routes"):
-		d.Fault(at("listeners.gateway.address"), "listeners.gateway.address: there are no routes, so that every request would be a 404: "+
+		d.Fault(at("listeners.gateway.address"), "listeners.gateway.address: there are no routes, and every request would get 404: "+
 			"write gateway: {upstreams: {api: {servers: [http://127.0.0.1:9000]}}, routes: [{path: /**, upstream: api}]}")
 	}
 }

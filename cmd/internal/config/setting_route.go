@@ -9,40 +9,43 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// Route is which requests go to which upstream.
+// Route forwards the requests of a host and path pattern to an upstream.
 type Route struct {
 	Host, Path             string
 	Upstream               string
 	StripPrefix, AddPrefix string
-	UpstreamHost           bool
-	MaxBody                int64 // 0: any
+	HostHeader             string // HostHeaderClient or HostHeaderUpstream
+	MaxBodySize            int64  // 0: unlimited
 	Timeout                time.Duration
 	Authentication         []string
-	Anonymous              bool // who shows no credentials is let in too
+	AllowAnonymous         bool // accept requests without credentials too
 	CORS                   cors.Config
 }
 
-// sizeOrOff is the type of a bound that may be none.
-const sizeOrOff = "size or `off`"
+// Values of Route.HostHeader.
+const (
+	HostHeaderClient   = "client"   // the client's Host header
+	HostHeaderUpstream = "upstream" // the host of the upstream server's URL
+)
 
 func (r *Route) keys() []Setting {
 	return []Setting{
-		{"host", host(&r.Host), "", "of the requests: `api.example.com`, or `\"*.example.com\"` for all names below; without it any"},
-		{"path", pattern(&r.Path), "/**", "of the requests, written as in rules: `/v1/**`, `/users/{id}`"},
-		{"upstream", text("name", &r.Upstream), "", "where they go: one of `gateway.upstreams`"},
-		{"strip_prefix", prefix(&r.StripPrefix), "", "what is cut off the path before it goes on; `path` has to begin with it"},
-		{"add_prefix", prefix(&r.AddPrefix), "", "what is put before the path, after that"},
-		{"send_host", sendHost(&r.UpstreamHost), "client", "the `Host` that the upstream is sent: what the client sent, or the server's own"},
-		{"max_body", orOff(&r.MaxBody, 1, 1<<40), "10MiB", "of a request's body; more is a 413. Streams that last need `off`"},
-		{"timeout", duration(&r.Timeout), "60s", "how long the upstream may take to begin its answer, counted from the last piece of the request, with retries; then 504"},
-		{"authentication", methods(&r.Authentication), "", "how clients say who they are, any of `api_keys`, `jwt` and `basic`; others are a 401. See [authentication.md](authentication.md)"},
-		{"anonymous", boolean(&r.Anonymous), "false", "with `authentication`: let in who shows no credentials too, as nobody; wrong ones are a 401"},
-		{"cors.origins", corsList("list of origins", &r.CORS.AllowedOrigins, cors.CheckOrigin, shape{"type": "string", "pattern": `^(\*|[^:]+://[^/?#@]+)$`}), "", "origins whose scripts may read responses: `https://app.example.com`, `https://*.example.com` for all names below, or `\"*\"` for all. See [CORS](#cors)"},
-		{"cors.methods", corsList("list of methods", &r.CORS.AllowedMethods, cors.CheckMethod, textShape.with("pattern", "^[!#$%&'*+.^_`|~0-9A-Z-]+$")), "[" + strings.Join(cors.DefaultMethods(), ", ") + "]", "methods that those scripts may use"},
-		{"cors.headers", corsList("list of names", &r.CORS.AllowedHeaders, cors.CheckHeader, headerShape), "[\"*\"]", "request headers that they may set; `\"*\"` is all"},
-		{"cors.exposed_headers", corsList("list of names", &r.CORS.ExposedHeaders, cors.CheckHeader, headerShape), "", "response headers that they may read, besides those about limits, `Location` and `X-Request-Id`"},
-		{"cors.credentials", boolean(&r.CORS.AllowCredentials), "false", "browsers may send cookies and other credentials; not with origin `\"*\"`"},
-		{"cors.max_age", durationOrNone(&r.CORS.MaxAge), "10m", "lifetime of a preflight's response in the browser's cache"},
+		{"host", host(&r.Host), "", "host of the requests: `api.example.com`, or `\"*.example.com\"` for all subdomains. Default: any"},
+		{"path", pattern(&r.Path), "/**", "path pattern of the requests, as in rules: `/v1/**`, `/users/{id}`"},
+		{"upstream", text("name", &r.Upstream), "", "name of the upstream, one of `gateway.upstreams`; required"},
+		{"strip_prefix", prefix(&r.StripPrefix), "", "prefix to remove from the path before forwarding; `path` must begin with it"},
+		{"add_prefix", prefix(&r.AddPrefix), "", "prefix to add to the path before forwarding, after `strip_prefix`"},
+		{"host_header", word(&r.HostHeader, HostHeaderClient, HostHeaderUpstream), HostHeaderClient, "`Host` header of forwarded requests: that of the client, or the host of the upstream server's URL"},
+		{"max_body_size", orOff(&r.MaxBodySize, 1, 1<<40), "10MiB", "maximum size of a request's body; larger ones get 413. Long-lived streams need `off`"},
+		{"timeout", duration(&r.Timeout), "60s", "timeout from the last byte of the request to the response headers of the upstream, retries included; then 504"},
+		{"authentication", methods(&r.Authentication), "", "accepted authentication methods, any of `api_keys`, `jwt` and `basic`; requests without valid credentials get 401. Default: no authentication. See [authentication.md](authentication.md)"},
+		{"allow_anonymous", boolean(&r.AllowAnonymous), "false", "accept requests without credentials too, without an identity; wrong credentials still get 401. Needs `authentication`"},
+		{"cors.origins", corsList("list of origins", &r.CORS.AllowedOrigins, cors.CheckOrigin, shape{"type": "string", "pattern": `^(\*|[^:]+://[^/?#@]+)$`}), "", "origins whose scripts may read responses: `https://app.example.com`, `https://*.example.com` for all subdomains, or `\"*\"` for all. See [cors.md](cors.md)"},
+		{"cors.methods", corsList("list of methods", &r.CORS.AllowedMethods, cors.CheckMethod, textShape.with("pattern", "^[!#$%&'*+.^_`|~0-9A-Z-]+$")), "[" + strings.Join(cors.DefaultMethods(), ", ") + "]", "methods that scripts of these origins may use"},
+		{"cors.headers", corsList("list of names", &r.CORS.AllowedHeaders, cors.CheckHeader, headerShape), "[\"*\"]", "request headers that scripts of these origins may set; `\"*\"` means all"},
+		{"cors.exposed_headers", corsList("list of names", &r.CORS.ExposedHeaders, cors.CheckHeader, headerShape), "", "response headers that scripts of these origins may read, besides those about limits, `Location` and `X-Request-Id`"},
+		{"cors.credentials", boolean(&r.CORS.AllowCredentials), "false", "allow browsers to send cookies and other credentials; not with origin `\"*\"`"},
+		{"cors.max_age", durationOrNone(&r.CORS.MaxAge), "10m", "lifetime of a preflight response in the browser's cache"},
 	}
 }
 
@@ -70,13 +73,13 @@ func (d *decoder) routes(n *strictyaml.Node) {
 	}
 }
 
-// routeEntry is where a route is written.
+// routeEntry is the node of a route.
 type routeEntry struct {
 	*strictyaml.Node
-	sound bool // all of its keys could be read
+	sound bool // the route has no errors
 }
 
-// checkRoute finds keys that are sound by themselves and not together.
+// checkRoute reports keys of a route that are valid alone but not together.
 func (d *decoder) checkRoute(n *strictyaml.Node, what string, r *Route) {
 	if at := n.Field("cors"); at != nil {
 		if _, err := cors.New(r.CORS); err != nil {
@@ -85,20 +88,20 @@ func (d *decoder) checkRoute(n *strictyaml.Node, what string, r *Route) {
 	}
 	p, err := match.ParsePattern(r.Path, false)
 	if err != nil {
-		return // is reported
+		return // already reported
 	}
 	if at := n.Field("strip_prefix"); at != nil && !p.HasPrefix(r.StripPrefix) {
-		d.Fault(at, "%s.strip_prefix: not all paths that fit %s begin with %s: let path begin with it, as in %s/**", what, r.Path, r.StripPrefix, r.StripPrefix)
+		d.Fault(at, "%s.strip_prefix: not all paths that match %s begin with %s: begin path with it, as in %s/**", what, r.Path, r.StripPrefix, r.StripPrefix)
 	}
 	if p.HasPrefix(ownPath) {
-		d.Fault(n, "%s.path: what begins with %s is answered by the gateway itself: choose another path", what, ownPath)
+		d.Fault(n, "%s.path: paths that begin with %s are reserved for the gateway: choose another path", what, ownPath)
 	}
 }
 
-// ownPath is that of package gateway.
+// ownPath is the prefix of paths that the gateway itself serves, as in package gateway.
 const ownPath = "/.sluice"
 
-// checkRoutes looks at routes beside each other and beside the upstreams.
+// checkRoutes reports unknown upstreams and routes that match the same requests.
 func (d *decoder) checkRoutes(at func(string) *strictyaml.Node) {
 	g := &d.to.Gateway
 	upstreams := at("gateway.upstreams")
@@ -123,11 +126,11 @@ func (d *decoder) checkRoutes(at func(string) *strictyaml.Node) {
 		if !n.sound {
 			continue
 		}
-		p, _ := match.ParsePattern(r.Path, false) // is sound
+		p, _ := match.ParsePattern(r.Path, false) // cannot fail: already checked
 		host := match.CanonicalHost(r.Host)
 		for _, b := range before {
 			if b.host == host && b.path.Compare(p) == 0 {
-				d.Fault(n.Node, "gateway.routes: the route in line %d takes the same requests: remove one of them", b.line)
+				d.Fault(n.Node, "gateway.routes: the route in line %d matches the same requests: remove one of them", b.line)
 				break
 			}
 		}
@@ -135,7 +138,7 @@ func (d *decoder) checkRoutes(at func(string) *strictyaml.Node) {
 	}
 }
 
-// methods reads the names of methods of authentication. That they are set up is checked with the settings beside it.
+// methods is a list of authentication methods. checkAuthentication checks that they are enabled.
 func methods(to *[]string) value {
 	list := texts("list of methods", to)
 	list.shape = listOf(shape{"enum": []string{MethodAPIKeys, MethodJWT, MethodBasic}})
@@ -146,7 +149,7 @@ func host(to *string) value {
 	return checkedText("name", to, func(s string) bool {
 		name := strings.TrimPrefix(s, "*.")
 		return !strings.ContainsAny(name, "*:/@? ") && strings.Trim(name, ".") == strings.TrimSuffix(name, ".") && name != ""
-	}, `write a name without scheme and port, such as api.example.com, or "*.example.com" for all names below`, textShape.with("pattern", `^(\*\.)?([^*:/@? .]([^*:/@? ]*[^*:/@? .])?\.?|\.)$`))
+	}, `write a name without scheme and port, such as api.example.com, or "*.example.com" for all subdomains`, textShape.with("pattern", `^(\*\.)?([^*:/@? .]([^*:/@? ]*[^*:/@? .])?\.?|\.)$`))
 }
 
 func pattern(to *string) value {
@@ -178,15 +181,7 @@ func prefix(to *string) value {
 	}, shape{"type": "string", "pattern": `^/[^*{}]*[^*{}/][^*{}]*$`}}
 }
 
-func sendHost(to *bool) value {
-	return value{"`client`, `upstream`", func(d *decoder, n *strictyaml.Node) {
-		if i, ok := d.OneOf(n, d.name, "client", "upstream"); ok {
-			*to = i == 1
-		}
-	}, shape{"enum": []string{"client", "upstream"}}}
-}
-
-// corsList reads a list of texts that check has no error for.
+// corsList is a list of texts for which check returns nil.
 func corsList(kind string, to *[]string, check func(string) error, item shape) value {
 	return value{kind, func(d *decoder, n *strictyaml.Node) {
 		items, ok := d.entries(n)
@@ -205,10 +200,10 @@ func corsList(kind string, to *[]string, check func(string) error, item shape) v
 	}, listOf(item)}
 }
 
-// orOff reads a size, or off, which is 0.
-func orOff(to *int64, least, most int64) value {
-	some := size(to, least, most)
-	return value{sizeOrOff, func(d *decoder, n *strictyaml.Node) {
+// orOff is a size or off, which is 0.
+func orOff(to *int64, minimum, maximum int64) value {
+	some := size(to, minimum, maximum)
+	return value{some.Type + ", or `off`", func(d *decoder, n *strictyaml.Node) {
 		if n.Kind == strictyaml.Scalar && n.Text == Off {
 			*to = 0
 			return

@@ -9,50 +9,59 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// Upstream is a group of servers that answer the same requests.
+// Upstream is a group of servers that serve the same requests.
 type Upstream struct {
-	Name    string
-	Servers []string
-	Balance string
-	HashBy  string // of Balance hash: an attribute, written as in rules
+	Name          string
+	Servers       []string
+	LoadBalancing string
+	HashBy        string // for LoadBalancing hash: an attribute as in rules
 
-	Health   UpstreamHealth
-	Failures int64 // in a row, after which a server rests
-	Rest     time.Duration
-
-	Connect, Header, Idle time.Duration // timeouts
-	Retries               int64
-	TLS                   StoreTLS
-	ServerName            string
+	HealthCheck      HealthCheck
+	OutlierDetection OutlierDetection
+	Timeouts         Timeouts
+	Retries          int64
+	TLS              ClientTLS
+	ServerName       string
 }
 
-// UpstreamHealth is how servers are asked whether they are well. Without a path they are not.
-type UpstreamHealth struct {
-	Path               string
-	Interval, Timeout  time.Duration
-	Healthy, Unhealthy int64 // answers in a row
+// HealthCheck are the active health checks of servers. Without a path they are disabled.
+type HealthCheck struct {
+	Path                                 string
+	Interval, Timeout                    time.Duration
+	HealthyThreshold, UnhealthyThreshold int64 // consecutive checks
+}
+
+// OutlierDetection ejects servers after consecutive failed requests.
+type OutlierDetection struct {
+	ConsecutiveFailures int64
+	EjectionTime        time.Duration
+}
+
+// Timeouts are the timeouts of requests to an upstream.
+type Timeouts struct {
+	Connect, ResponseHeader, Idle time.Duration
 }
 
 func (u *Upstream) keys() []Setting {
 	return []Setting{
-		{"servers", servers(&u.Servers), "", "`http://host:port`, `https://…`, or `h2c://…` for HTTP/2 without TLS, as gRPC servers speak"},
-		{"balance", word(&u.Balance, "round_robin", "least_requests", "hash"), "round_robin", "which server is next: each in turn; that with the fewest requests; always the same for the same `hash_by`"},
-		{"hash_by", hashBy(&u.HashBy), "ip", "with `balance: hash`: `ip`, `path`, `header:NAME` or `cookie:NAME`"},
-		{"health.path", path(&u.Health.Path), "", "what servers are asked, again and again; without it they are not"},
-		{"health.interval", duration(&u.Health.Interval), "5s", "how often"},
-		{"health.timeout", duration(&u.Health.Timeout), "1s", "how long the answer may take"},
-		{"health.healthy", number(&u.Health.Healthy, 1, 100), "2", "good answers in a row after which a server is used again"},
-		{"health.unhealthy", number(&u.Health.Unhealthy, 1, 100), "3", "bad ones after which it is not"},
-		{"eject.failures", number(&u.Failures, 1, 1e6), "5", "requests in a row that a server fails, after which it rests; at most half of the servers rest, so a single one never does"},
-		{"eject.rest", duration(&u.Rest), "10s", "for how long"},
-		{"timeouts.connect", duration(&u.Connect), "1s", "how long a connection may take; TLS may take 5s more"},
-		{"timeouts.header", duration(&u.Header), "30s", "how long a server may take to begin its answer, once it has the request"},
-		{"timeouts.idle", duration(&u.Idle), "90s", "how long nothing may come, in either direction, while a body is sent"},
-		{"retries", number(&u.Retries, 0, 10), "1", "how often a request that is safe to repeat is sent to another server"},
-		{"tls.ca", file(&u.TLS.CA), "", "who signs the servers' certificates, PEM, instead of those the system trusts"},
-		{"tls.cert", file(&u.TLS.Cert), "", "the certificate to show to the servers, PEM"},
-		{"tls.key", file(&u.TLS.Key), "", "its key, PEM"},
-		{"tls.server_name", text("text", &u.ServerName), "", "the name that the servers' certificates must have, instead of that in the URL"},
+		{"servers", servers(&u.Servers), "", "URLs of the servers: `http://host:port`, `https://…`, or `h2c://…` for HTTP/2 without TLS, as gRPC servers use; required"},
+		{"load_balancing", word(&u.LoadBalancing, "round_robin", "least_request", "hash"), "round_robin", "choice of the next server: each in turn (`round_robin`), the fewest requests in flight (`least_request`), always the same for the same `hash_by` (`hash`)"},
+		{"hash_by", hashBy(&u.HashBy), "ip", "attribute for `load_balancing: hash`: `ip`, `path`, `header:NAME` or `cookie:NAME`"},
+		{"health_check.path", path(&u.HealthCheck.Path), "", "path of health checks (GET); statuses 200 to 399 are successful. Without it, servers are not checked"},
+		{"health_check.interval", duration(&u.HealthCheck.Interval), "5s", "interval between health checks, ± 10 %"},
+		{"health_check.timeout", duration(&u.HealthCheck.Timeout), "1s", "timeout of a health check"},
+		{"health_check.healthy_threshold", number(&u.HealthCheck.HealthyThreshold, 1, 100), "2", "consecutive successful health checks before an unhealthy server is used again"},
+		{"health_check.unhealthy_threshold", number(&u.HealthCheck.UnhealthyThreshold, 1, 100), "3", "consecutive failed health checks before a server is unhealthy and no longer used"},
+		{"outlier_detection.consecutive_failures", number(&u.OutlierDetection.ConsecutiveFailures, 1, 1e6), "5", "consecutive failed requests before a server is ejected. At most 50 % of the servers are ejected, so a single server never is"},
+		{"outlier_detection.ejection_time", duration(&u.OutlierDetection.EjectionTime), "10s", "duration of the first ejection; each further one takes twice as long, up to 32 ×"},
+		{"timeouts.connect", duration(&u.Timeouts.Connect), "1s", "timeout of connecting to a server; the TLS handshake may take 5 s more"},
+		{"timeouts.response_header", duration(&u.Timeouts.ResponseHeader), "30s", "timeout from the end of the request to the response headers of a server"},
+		{"timeouts.idle", duration(&u.Timeouts.Idle), "90s", "maximum time without a byte in either direction while a body is transferred"},
+		{"retries", number(&u.Retries, 0, 10), "1", "maximum retries of a request that is safe to repeat, each on another server"},
+		{"tls.ca_file", file(&u.TLS.CAFile), "", "PEM file of the CAs to verify the servers' certificates with, instead of the system's"},
+		{"tls.cert_file", file(&u.TLS.CertFile), "", "PEM file of the client certificate"},
+		{"tls.key_file", file(&u.TLS.KeyFile), "", "PEM file of its private key"},
+		{"tls.server_name", text("text", &u.ServerName), "", "expected name in the servers' certificates, instead of the host in the URL"},
 	}
 }
 
@@ -81,7 +90,7 @@ func (d *decoder) upstreams(n *strictyaml.Node) {
 	d.to.Gateway.Upstreams = all
 }
 
-// checkUpstream finds keys that are sound by themselves and not together.
+// checkUpstream reports keys of an upstream that are valid alone but not together.
 func (d *decoder) checkUpstream(n *strictyaml.Node, what string, u *Upstream) {
 	if n.Kind != strictyaml.Mapping {
 		return
@@ -89,11 +98,11 @@ func (d *decoder) checkUpstream(n *strictyaml.Node, what string, u *Upstream) {
 	if n.Lacks("servers") {
 		d.Fault(n, "%s: there are no servers: write servers: [http://127.0.0.1:9000]", what)
 	}
-	if at := n.Field("hash_by"); at != nil && u.Balance != "hash" {
-		d.Fault(at, "%s.hash_by: is for balance: hash, and this is %s: remove it, or change balance", what, u.Balance)
+	if at := n.Field("hash_by"); at != nil && u.LoadBalancing != "hash" {
+		d.Fault(at, "%s.hash_by: is for load_balancing: hash, and this is %s: remove it, or change load_balancing", what, u.LoadBalancing)
 	}
-	if at := n.Field("health"); at != nil && u.Health.Path == "" {
-		d.Fault(at, "%s.health: there is no path: write path: /healthz, or remove it", what)
+	if at := n.Field("health_check"); at != nil && u.HealthCheck.Path == "" {
+		d.Fault(at, "%s.health_check: there is no path: write path: /healthz, or remove it", what)
 	}
 	if at := n.Field("tls"); at != nil {
 		secure := false
@@ -101,10 +110,10 @@ func (d *decoder) checkUpstream(n *strictyaml.Node, what string, u *Upstream) {
 			secure = secure || strings.HasPrefix(s, "https://")
 		}
 		switch {
-		case (u.TLS.Cert == "") != (u.TLS.Key == ""):
-			d.Fault(at, "%s.tls: a certificate and its key go together: set cert and key, or neither", what)
+		case (u.TLS.CertFile == "") != (u.TLS.KeyFile == ""):
+			d.Fault(at, "%s.tls: a certificate and its key go together: set cert_file and key_file, or neither", what)
 		case !secure:
-			d.Fault(at, "%s.tls: no server is called by TLS: write https:// before one, or remove it", what)
+			d.Fault(at, "%s.tls: no server uses TLS: begin one of servers with https://, or remove it", what)
 		}
 	}
 }
@@ -117,7 +126,7 @@ func servers(to *[]string) value {
 		for _, node := range nodes {
 			u, err := url.Parse(node.Text)
 			if node.Kind != strictyaml.Scalar || node.Text == "" {
-				continue // is reported
+				continue // already reported
 			}
 			if err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c" || u.Hostname() == "" || u.User != nil ||
 				strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
@@ -141,15 +150,15 @@ func path(to *string) value {
 	}, "write a path, such as /healthz", pathShape)
 }
 
-// files are those that the section names.
+// files returns all paths in the section, except those of additional certificates and ACME.
 func (g *Gateway) files() []*string {
-	all := []*string{&g.TLS.Cert, &g.TLS.Key, &g.TLS.ClientCA}
+	all := []*string{&g.TLS.CertFile, &g.TLS.KeyFile, &g.TLS.ClientCAFile}
 	if g.AccessLog.File != "-" {
 		all = append(all, &g.AccessLog.File)
 	}
 	for i := range g.Upstreams {
 		t := &g.Upstreams[i].TLS
-		all = append(all, &t.CA, &t.Cert, &t.Key)
+		all = append(all, &t.CAFile, &t.CertFile, &t.KeyFile)
 	}
 	return all
 }

@@ -2,10 +2,11 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// Table is the table of all settings in Markdown, a section after the other.
+// Table returns the tables of all settings in Markdown, one per section.
 func Table() string {
 	var b strings.Builder
 	last := ""
@@ -22,13 +23,13 @@ func Table() string {
 	return b.String()
 }
 
-// RouteTable is the table of a route's keys in Markdown.
+// RouteTable returns the table of a route's keys in Markdown.
 func RouteTable() string { return keyTable(new(Route).keys()) }
 
-// UpstreamTable is the table of an upstream's keys in Markdown.
+// UpstreamTable returns the table of an upstream's keys in Markdown.
 func UpstreamTable() string { return keyTable(new(Upstream).keys()) }
 
-// keyTable is the table of an entry's keys in Markdown.
+// keyTable returns the table of an entry's keys in Markdown.
 func keyTable(keys []Setting) string {
 	table := "| key | value | default | meaning |\n|---|---|---|---|\n"
 	for _, k := range keys {
@@ -37,11 +38,39 @@ func keyTable(keys []Setting) string {
 	return table
 }
 
-// row is that of a setting in a table.
+// row returns the row of a setting in a table.
 func row(s Setting) string {
 	text := "none"
 	if s.Default != "" {
 		text = "`" + s.Default + "`"
 	}
 	return fmt.Sprintf("| `%s` | %s | %s | %s |\n", s.Name, s.Type, text, s.Doc)
+}
+
+// Renamed returns the old and new paths of renamed keys.
+func Renamed() (all [][2]string) {
+	for _, r := range renamed {
+		all = append(all, [2]string{r.old, r.new})
+	}
+	return all
+}
+
+// KeyPaths returns the paths of all keys, those of upstreams, routes and certificates included.
+func KeyPaths() (paths []string) {
+	for _, s := range Settings() {
+		paths = append(paths, s.Name)
+	}
+	for prefix, keys := range map[string][]Setting{
+		"gateway.upstreams.*": new(Upstream).keys(), "gateway.routes": new(Route).keys(), "listeners.gateway.certificates": new(KeyPair).keys(),
+	} {
+		for _, k := range keys {
+			paths = append(paths, prefix+"."+k.Name)
+		}
+	}
+	return paths
+}
+
+// Keys returns all keys, those of upstreams, routes and certificates included.
+func Keys() []Setting {
+	return slices.Concat(Settings(), new(Upstream).keys(), new(Route).keys(), new(KeyPair).keys())
 }

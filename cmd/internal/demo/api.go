@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// api is a running API that knows nothing of limits.
+// api is the running demo API, which has no rate limits itself.
 type api struct {
 	address string
 	close   func()
 }
 
-// startAPI runs the API on a free port.
+// startAPI starts the API on a free port.
 func startAPI() (*api, error) {
 	listener, err := net.Listen("tcp", freePort)
 	if err != nil {
@@ -26,7 +26,7 @@ func startAPI() (*api, error) {
 	go func() {
 		defer close(ended)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			panic(err) // a listener of our own does not fail
+			panic(err) // because a loopback listener does not fail
 		}
 	}()
 	return &api{listener.Addr().String(), func() { _ = server.Close(); <-ended }}, nil
@@ -34,25 +34,25 @@ func startAPI() (*api, error) {
 
 func apiHandler() http.Handler {
 	mux := http.NewServeMux()
-	says := func(status int, text string) http.HandlerFunc {
+	respond := func(status int, text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
 			fmt.Fprintln(w, text)
 		}
 	}
-	mux.Handle("GET /hello", says(http.StatusOK, "hello"))
-	mux.Handle("POST /posts", says(http.StatusCreated, "posted"))
-	mux.Handle("GET /posts/{id}", says(http.StatusOK, "a post"))
-	mux.Handle("POST /accounts", says(http.StatusCreated, "welcome"))
-	mux.Handle("POST /rewards", says(http.StatusCreated, "a reward"))
-	mux.Handle("POST /exports", says(http.StatusOK, "the export is done"))
-	mux.Handle("GET /thumbnails/{name}", says(http.StatusOK, "a thumbnail"))
+	mux.Handle("GET /hello", respond(http.StatusOK, "hello"))
+	mux.Handle("POST /posts", respond(http.StatusCreated, "posted"))
+	mux.Handle("GET /posts/{id}", respond(http.StatusOK, "a post"))
+	mux.Handle("POST /accounts", respond(http.StatusCreated, "welcome"))
+	mux.Handle("POST /rewards", respond(http.StatusCreated, "a reward"))
+	mux.Handle("POST /exports", respond(http.StatusOK, "the export is done"))
+	mux.Handle("GET /thumbnails/{name}", respond(http.StatusOK, "a thumbnail"))
 	mux.HandleFunc("GET /downloads/{name}", download)
 	mux.HandleFunc("GET /login", login)
 	return mux
 }
 
-// download takes a while, so that there are several at the same time.
+// download responds after 2 s, so that several downloads are in flight at the same time.
 func download(w http.ResponseWriter, r *http.Request) {
 	if pause(r.Context(), 2*time.Second) {
 		fmt.Fprintln(w, "a large file")
@@ -67,7 +67,7 @@ func login(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "welcome")
 }
 
-// pause waits, and reports whether it was for so long.
+// pause waits for d, or until ctx is done, and reports whether all of d has passed.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

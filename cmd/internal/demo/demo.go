@@ -18,7 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// What the demo runs: sluice serve with this configuration and these rules.
+// Configuration and rules of the demo, which runs sluice serve.
 var (
 	//go:embed sluice.yaml
 	serviceConfig []byte
@@ -26,15 +26,15 @@ var (
 	Rules []byte
 )
 
-// Options are what can be said about the demo.
+// Options are the flags of the demo.
 type Options struct {
 	Version   string // of the program
-	Listen    string // address of the gateway; with port 0 everything is on free ports
-	Chosen    bool   // Listen was given on the command line: it is used or the demo fails
-	NoTraffic bool   // no made-up clients
+	Listen    string // address of the gateway; with port 0 all listeners use free ports
+	Chosen    bool   // Listen was given on the command line; the demo fails if the address is in use
+	NoTraffic bool   // run no synthetic clients
 }
 
-// Run is the demo until the context ends.
+// Run runs the demo until ctx is done.
 func Run(ctx context.Context, f Options, stdout, stderr io.Writer) error {
 	at, err := f.places()
 	if err != nil {
@@ -78,11 +78,11 @@ func Run(ctx context.Context, f Options, stdout, stderr io.Writer) error {
 	return s.Run(ctx)
 }
 
-// RulesFile is where the rules are, in the demo's directory.
+// RulesFile is the path of the rule file in the demo's directory.
 const RulesFile = "rules/api.yaml"
 
-// NewDirectory makes a directory for what the demo writes, with the rules in it. Those of Envoy's domain are what sluice
-// serve has without any.
+// NewDirectory creates a temporary directory for the files of the demo and writes the rules into it. The rules of the Envoy domain
+// are the built-in rules of sluice serve.
 func NewDirectory() (string, error) {
 	dir, err := os.MkdirTemp("", "sluice-demo-")
 	if err != nil {
@@ -100,13 +100,13 @@ func NewDirectory() (string, error) {
 	return dir, err
 }
 
-// places are where the demo is to listen.
+// places are the addresses of the demo's listeners.
 type places struct {
-	variables map[string]string // of the configuration
-	taken     []string          // where something else listens
+	variables map[string]string // of the configuration file
+	taken     []string          // default addresses in use by other programs
 }
 
-// places finds them: the usual ports, where they are free.
+// places returns the default addresses, with free ports instead of ports in use.
 func (f *Options) places() (places, error) {
 	usual := config.Default()
 	p := places{

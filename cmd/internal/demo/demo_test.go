@@ -18,7 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Where something else listens, the demo takes another port and says so, unless the address was given on the command line.
+// If another program uses a default address, the demo uses a free port and prints that, unless the address was given with --listen.
 func TestDemoTaken(t *testing.T) {
 	l, err := net.Listen("tcp", freePort)
 	if err != nil {
@@ -40,16 +40,16 @@ func TestDemoTaken(t *testing.T) {
 	}
 	g.write(&out)
 	for _, want := range []string{
-		"something else listens on 127.0.0.1:6070, 127.0.0.1:8000.", "Envoy on 127.0.0.1:3, operators on 127.0.0.1:4.",
-		"SLUICE_ADMIN=http://127.0.0.1:4 SLUICE_SERVICE=http://127.0.0.1:2\n",
+		"because other programs use 127.0.0.1:6070, 127.0.0.1:8000.", "(gRPC) on 127.0.0.1:3, admin API on 127.0.0.1:4.",
+		"SLUICE_ADMIN_URL=http://127.0.0.1:4 SLUICE_SERVICE_URL=http://127.0.0.1:2\n",
 	} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("there is no %q in\n%s", want, &out)
+			t.Errorf("no %q in\n%s", want, &out)
 		}
 	}
 }
 
-// The made-up clients keep every rule busy, are over the limits of most, are few, and stay away from what users try.
+// The synthetic clients exceed most limits, send few requests, and share no key with the commands that users try.
 func TestDemoTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "rules.yaml", Data: Rules})
@@ -90,18 +90,18 @@ func TestDemoTraffic(t *testing.T) {
 			requests++
 			mu.Unlock()
 			if strings.HasPrefix(r.RemoteAddr, "127.") || r.Header.Get("X-User") == "you" {
-				t.Errorf("a made-up client is like a user: %s %s", r.RemoteAddr, r.Header.Get("X-User"))
+				t.Errorf("a synthetic client has the key of a user: %s %s", r.RemoteAddr, r.Header.Get("X-User"))
 			}
 			handler.ServeHTTP(w, r)
 		}))
 		if requests < 10*60*2 || requests > 10*60*10 {
-			t.Errorf("%d requests in ten minutes", requests)
+			t.Errorf("%d requests in 10 minutes", requests)
 		}
 		for _, rule := range []string{
 			"posts-per-user", "accounts-per-ip", "failed-logins-per-ip", "rewards-per-device", "exports-per-user", "downloads-per-user",
 		} {
 			if denied[rule] == 0 {
-				t.Errorf("no client is over the limit of %s: %v", rule, denied)
+				t.Errorf("no client exceeds the limit of %s: %v", rule, denied)
 			}
 		}
 	})

@@ -1,2 +1,2 @@
-// Package demo is what `sluice demo` runs: a small API, the service before it with ten rules, and made-up clients.
+// Package demo implements `sluice demo`: a small API behind the gateway, ten rules, and synthetic clients.
 package demo

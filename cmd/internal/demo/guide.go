@@ -13,30 +13,31 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// guide is what the demo tells who has started it. Lines that begin with two spaces are commands for another terminal.
+// guide is the text that the demo prints at its start. Lines that begin with two spaces are commands for another terminal.
 type guide struct {
-	gateway, http, grpc, admin string   // where they listen
-	rules                      string   // the file
-	taken                      []string // where something else listens
+	gateway, http, grpc, admin string   // addresses of the listeners
+	rules                      string   // path of the rule file
+	taken                      []string // default addresses in use by other programs
 }
 
-const guideText = `Sluice stands before a small API, at http://%[1]s. In another terminal:
+const guideText = `A small API runs behind the Sluice gateway at http://%[1]s. Try these commands in another terminal.
 
-An allowed request. The headers say what is left:
+An allowed request; the response headers show the remaining quota:
 
   curl -i http://%[1]s/hello
 
-A 429. Each address has 5 a minute; the answer says when to come back:
+A denied request (429). The limit is 5 requests per minute and IP address; Retry-After is the time until a retry can succeed:
 
   for i in 1 2 3 4 5; do curl -so /dev/null -w '%%{http_code}\n' http://%[1]s/hello; done; curl -i http://%[1]s/hello
 
-A 202. Each user has one export in 5 s; the second is kept on disk and done when there is room, as its status URL tells:
+A queued request (202). The limit is one export per 5 s and user; the second is stored on disk and delivered later. Its status URL
+shows the result:
 
-  for i in 1 2; do kept=$(curl -si -X POST -H 'X-User: you' http://%[1]s/exports); echo "$kept"; done
-  status=http://%[1]s$(echo "$kept" | tr -d '\r' | sed -n 's/^Location: //p')
+  for i in 1 2; do response=$(curl -si -X POST -H 'X-User: you' http://%[1]s/exports); echo "$response"; done
+  status=http://%[1]s$(echo "$response" | tr -d '\r' | sed -n 's/^Location: //p')
   while curl -s $status | grep -E '"(queued|delivering)"'; do sleep 1; done; curl -s $status
 
-How it is, whom it limits, what it decides right now, what it keeps for later:
+The state of the service, the most denied keys, allowed and denied requests live, and the queue:
 
 `
 
@@ -50,17 +51,17 @@ func (g *guide) write(w io.Writer) {
 	for _, command := range []string{"status", "top", "watch", "queue list"} {
 		fmt.Fprintf(&b, "  %s %s\n", program, command)
 	}
-	fmt.Fprintf(&b, "\nIts ten rules are in %s: change them, and they are read again.\n", g.rules)
-	fmt.Fprintf(&b, "It answers checks in JSON on %s, Envoy on %s, operators on %s.\n", g.http, g.grpc, g.admin)
+	fmt.Fprintf(&b, "\nThe ten rules of the demo are in %s. Edit the file, and the gateway reloads it.\n", g.rules)
+	fmt.Fprintf(&b, "Other listeners: check API on %s, Envoy's rate limit protocol (gRPC) on %s, admin API on %s.\n", g.http, g.grpc, g.admin)
 	if len(g.taken) > 0 {
-		fmt.Fprintf(&b, "Some are on free ports, because something else listens on %s.\n", strings.Join(g.taken, ", "))
+		fmt.Fprintf(&b, "Some listeners use other ports than usual, because other programs use %s.\n", strings.Join(g.taken, ", "))
 	}
-	b.WriteString("ctrl-C ends it and removes what it wrote.\n")
+	b.WriteString("ctrl-C stops the demo and deletes its files.\n")
 	_, _ = io.WriteString(w, b.String())
 }
 
-// program is how this program is called from another terminal, and what that terminal's environment needs for it: go run
-// puts it where no shell looks for it.
+// program returns the name by which another terminal can call this program, and the environment variables to set there first. PATH
+// is among them after go run, which builds the program in a temporary directory.
 func (g *guide) program() (name, setup string) {
 	const sluice = "sluice"
 	var needs []string
@@ -76,7 +77,7 @@ func (g *guide) program() (name, setup string) {
 		}
 	}
 	for _, v := range []struct{ variable, usual, is string }{
-		{"SLUICE_ADMIN", adminclient.DefaultAdmin, "http://" + g.admin}, {"SLUICE_SERVICE", adminclient.DefaultService, "http://" + g.http},
+		{"SLUICE_ADMIN_URL", adminclient.DefaultAdmin, "http://" + g.admin}, {"SLUICE_SERVICE_URL", adminclient.DefaultService, "http://" + g.http},
 	} {
 		if cmp.Or(os.Getenv(v.variable), v.usual) != v.is {
 			needs = append(needs, v.variable+"="+v.is)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// syntheticRequest is a request of a made-up client.
+// syntheticRequest is a request of a synthetic client.
 type syntheticRequest struct {
 	from         string // address
 	method, path string
@@ -20,21 +20,21 @@ type syntheticRequest struct {
 	password     string
 }
 
-// syntheticClient is a made-up client: every so often, give or take, it makes some calls at once.
+// syntheticClient sends bursts of requests: calls requests at once, at random intervals with mean every.
 type syntheticClient struct {
 	every time.Duration
 	calls int
-	next  func() syntheticRequest // asked once each time
+	next  func() syntheticRequest // called once per burst
 }
 
-// syntheticClients are the clients of the demo. Their addresses are set apart for documentation, and their users and devices are
-// made up, so that they use up no limit of a person who tries the demo.
+// syntheticClients returns the clients of the demo. Their addresses are reserved for documentation, and their users and devices do
+// not occur in the printed commands, so that they use no quota of a user who tries the demo.
 func syntheticClients() []syntheticClient {
 	one := func(names ...string) string { return names[rand.N(len(names))] }
 	user := func() string { return one("ada", "bob", "carol", "dan") }
-	address := func() string { return fmt.Sprintf("198.51.100.%d", 1+rand.N(40)) } // set apart for documentation, RFC 5737
+	address := func() string { return fmt.Sprintf("198.51.100.%d", 1+rand.N(40)) } // reserved for documentation, RFC 5737
 	number := func() int { return 1 + rand.N(20) }
-	const crook = "203.0.113.66"
+	const attacker = "203.0.113.66"
 	devices := 0
 	return []syntheticClient{
 		{700 * time.Millisecond, 1, func() syntheticRequest {
@@ -44,16 +44,16 @@ func syntheticClients() []syntheticClient {
 			return syntheticRequest{from: address(), method: "POST", path: "/posts", user: user()}
 		}},
 		{5 * time.Second, 5, func() syntheticRequest {
-			return syntheticRequest{from: crook, method: "POST", path: "/posts", user: "mallory"}
+			return syntheticRequest{from: attacker, method: "POST", path: "/posts", user: "mallory"}
 		}},
 		{3 * time.Second, 1, func() syntheticRequest { return syntheticRequest{from: address(), method: "GET", path: "/hello"} }},
 		{5 * time.Second, 1, func() syntheticRequest { return syntheticRequest{from: address(), method: "POST", path: "/accounts"} }},
-		{15 * time.Second, 4, func() syntheticRequest { return syntheticRequest{from: crook, method: "POST", path: "/accounts"} }},
+		{15 * time.Second, 4, func() syntheticRequest { return syntheticRequest{from: attacker, method: "POST", path: "/accounts"} }},
 		{5 * time.Second, 1, func() syntheticRequest {
 			return syntheticRequest{from: address(), method: "GET", path: "/login", user: user(), password: "sesame"}
 		}},
 		{20 * time.Second, 5, func() syntheticRequest {
-			return syntheticRequest{from: crook, method: "GET", path: "/login", user: user(), password: one("1234", "secret", "qwerty")}
+			return syntheticRequest{from: attacker, method: "GET", path: "/login", user: user(), password: one("1234", "secret", "qwerty")}
 		}},
 		{2 * time.Minute, 7, func() syntheticRequest {
 			devices++
@@ -71,14 +71,14 @@ func syntheticClients() []syntheticClient {
 	}
 }
 
-// soon is when even those who come rarely have come once.
-const soon = 3 * time.Second
+// maxFirstWait is the maximum time until a client sends its first burst, so that sluice top soon shows all of them.
+const maxFirstWait = 3 * time.Second
 
-// run makes calls until the context ends.
+// run sends requests until ctx is done.
 func (c *syntheticClient) run(ctx context.Context, send func(context.Context, *syntheticRequest)) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	for wait := rand.N(min(c.every, soon)); pause(ctx, wait); wait = c.every/2 + rand.N(c.every) {
+	for wait := rand.N(min(c.every, maxFirstWait)); pause(ctx, wait); wait = c.every/2 + rand.N(c.every) {
 		next := c.next()
 		for range c.calls {
 			running.Go(func() { send(ctx, &next) })
@@ -86,7 +86,7 @@ func (c *syntheticClient) run(ctx context.Context, send func(context.Context, *s
 	}
 }
 
-// sendTraffic has the made-up clients call a gateway until the context ends.
+// sendTraffic sends the requests of the synthetic clients to the gateway until ctx is done.
 func sendTraffic(ctx context.Context, gateway http.Handler) {
 	calls := pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
 	server := &http.Server{Handler: gateway, ReadHeaderTimeout: 5 * time.Second}
@@ -103,7 +103,7 @@ func sendTraffic(ctx context.Context, gateway http.Handler) {
 	running.Wait()
 }
 
-// send makes a call. What comes of it is to be seen in what the service counts.
+// send sends the request and discards the response, because the metrics of the service show the outcome.
 func (c *syntheticRequest) send(ctx context.Context, over http.RoundTripper) {
 	req, err := http.NewRequestWithContext(ctx, c.method, "http://"+c.from+c.path, nil)
 	if err != nil {
@@ -127,8 +127,8 @@ func (c *syntheticRequest) send(ctx context.Context, over http.RoundTripper) {
 	_ = resp.Body.Close()
 }
 
-// pipes are connections inside this process that seem to come from where they say they do. Who dials an address gets a
-// connection from it.
+// pipes is a listener for in-process connections with arbitrary remote addresses: the remote address of an accepted connection is
+// the address that was dialled.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -167,7 +167,7 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return pipeAddr{} }
 
-// pipe is a connection that says where it is from.
+// pipe is a connection with the given remote address.
 type pipe struct {
 	net.Conn
 	from net.Addr

@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 )
 
-// The files that docs/authentication.md shows are sound: configurations, rules, keys and users.
+// TestAuthenticationDocs checks that the files that docs/authentication.md shows are valid: configuration files, rule files, key files and user files.
 func TestAuthenticationDocs(t *testing.T) {
 	kinds := map[string]int{}
 	for _, b := range blocks(t, "docs/authentication.md", "yaml") {
@@ -22,18 +22,18 @@ func TestAuthenticationDocs(t *testing.T) {
 			err = readShown(b.text)
 		case "keys.yaml", "users.yaml":
 			if !authn.IsAccountFile([]byte(b.text)) {
-				t.Errorf("%s:%d: it does not look like accounts", b.doc, b.line)
+				t.Errorf("%s:%d: not recognized as a key file or user file", b.doc, b.line)
 				continue
 			}
 			err = authn.Check(name, []byte(b.text))
 		default:
-			t.Errorf("%s:%d: %q is no file that is known", b.doc, b.line, name)
+			t.Errorf("%s:%d: unknown kind of file %q", b.doc, b.line, name)
 		}
 		if err != nil {
 			t.Errorf("%s:%d: %v", b.doc, b.line, err)
 		}
 	}
-	if kinds["sluice.yaml"] != 2 || kinds["rules.yaml"] != 1 || kinds["keys.yaml"] != 1 || kinds["users.yaml"] != 1 {
-		t.Errorf("it shows %v", kinds)
+	if kinds["sluice.yaml"] != 1 || kinds["rules.yaml"] != 1 || kinds["keys.yaml"] != 1 || kinds["users.yaml"] != 1 {
+		t.Errorf("docs/authentication.md shows only %v", kinds)
 	}
 }

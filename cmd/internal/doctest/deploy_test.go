@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/prometheustest"
 )
 
-// alert is one of deploy/prometheus/alerts.yaml.
+// alert is an alert of deploy/prometheus/alerts.yaml.
 type alert struct {
 	Alert       string
 	Labels      map[string]string
@@ -32,16 +32,16 @@ func alerts(t *testing.T) (all []alert) {
 		all = append(all, g.Rules...)
 	}
 	if len(all) < 10 {
-		t.Fatalf("there are %d alerts", len(all))
+		t.Fatalf("found only %d alerts", len(all))
 	}
 	return all
 }
 
-// The runbook has an entry for each alert and for nothing else, and each entry says all there is to say.
+// The runbook has exactly one entry for each alert, and each entry has all sections.
 func TestRunbook(t *testing.T) {
-	_, runbook, found := strings.Cut(read(t, "docs/operations.md"), "\n## Runbook\n")
+	_, runbook, found := strings.Cut(read(t, "docs/runbook.md"), "\n## Alerts\n")
 	if !found {
-		t.Fatal("docs/operations.md has no runbook")
+		t.Fatal("docs/runbook.md has no section Alerts")
 	}
 	runbook, _, _ = strings.Cut(runbook, "\n## ")
 	entries := map[string]string{}
@@ -58,25 +58,25 @@ func TestRunbook(t *testing.T) {
 			t.Errorf("%s has no entry in the runbook", a.Alert)
 		}
 		delete(entries, a.Alert)
-		for _, part := range []string{"Means.", "Impact.", "Find the cause.", "Do."} {
+		for _, part := range []string{"Meaning.", "Impact.", "Diagnosis.", "Mitigation."} {
 			if !strings.Contains(entry, "\n**"+part+"** ") {
-				t.Errorf("the entry of %s does not say: %s", a.Alert, part)
+				t.Errorf("the runbook entry of %s has no section %s", a.Alert, part)
 			}
 		}
-		if want := "/docs/operations.md#" + strings.ToLower(a.Alert); !strings.HasSuffix(a.Annotations["runbook_url"], want) {
-			t.Errorf("%s sends people to %s, and not to %s", a.Alert, a.Annotations["runbook_url"], want)
+		if want := "/docs/runbook.md#" + strings.ToLower(a.Alert); !strings.HasSuffix(a.Annotations["runbook_url"], want) {
+			t.Errorf("%s: runbook_url is %s, want %s", a.Alert, a.Annotations["runbook_url"], want)
 		}
 		if a.Annotations["summary"] == "" || a.Annotations["description"] == "" ||
 			!slices.Contains([]string{"critical", "warning", "info"}, a.Labels["severity"]) {
-			t.Errorf("%s does not say what it means, or how severe it is", a.Alert)
+			t.Errorf("%s has no summary, description or severity", a.Alert)
 		}
 	}
 	for name := range entries {
-		t.Errorf("the runbook is about %s, which is no alert", name)
+		t.Errorf("the runbook has an entry for %s, which is not an alert", name)
 	}
 }
 
-// Prometheus takes the files as they are.
+// Prometheus accepts the files without changes.
 func TestPrometheusFiles(t *testing.T) {
 	for _, args := range [][]string{
 		{"check", "config", filepath.Join(root, "deploy/prometheus/prometheus.yaml")},
@@ -88,7 +88,7 @@ func TestPrometheusFiles(t *testing.T) {
 	}
 }
 
-// Each alert has a file of tests, in which it fires when it should and is silent otherwise.
+// Each alert has a test file with a case in which it fires and one in which it does not.
 func TestAlerts(t *testing.T) {
 	args := []string{"test", "rules"}
 	for _, a := range alerts(t) {
@@ -114,7 +114,7 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 		if !fires || !silent {
-			t.Errorf("%s: it fires in a test: %v; it is silent in one: %v", name, fires, silent)
+			t.Errorf("%s: fires in a test: %v; does not fire in a test: %v", name, fires, silent)
 		}
 		args = append(args, filepath.Join(root, name))
 	}
@@ -123,7 +123,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// panel is one of the dashboard.
+// panel is a panel of the dashboard.
 type panel struct {
 	ID          int
 	Type, Title string
@@ -132,7 +132,7 @@ type panel struct {
 	Targets     []struct{ Expr, RefID string }
 }
 
-// Panels have names and places of their own, and show something.
+// Panels have unique titles and positions, and queries.
 func TestDashboard(t *testing.T) {
 	var board struct {
 		UID, Title string
@@ -149,19 +149,19 @@ func TestDashboard(t *testing.T) {
 			t.Errorf("panel %d, %q, is at %v", p.ID, p.Title, p.Grid)
 		}
 		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("%q shows nothing", p.Title)
+			t.Errorf("panel %q has no query", p.Title)
 		}
 		for _, q := range board.Panels[:i] {
 			apart := q.Grid.X+q.Grid.W <= p.Grid.X || p.Grid.X+p.Grid.W <= q.Grid.X ||
 				q.Grid.Y+q.Grid.H <= p.Grid.Y || p.Grid.Y+p.Grid.H <= q.Grid.Y
 			if !apart || q.ID == p.ID || q.Title == p.Title {
-				t.Errorf("%q and %q are in one place, or one", q.Title, p.Title)
+				t.Errorf("panels %q and %q have the same position or title", q.Title, p.Title)
 			}
 		}
 	}
 }
 
-// What the documentation says of metrics are all there are; cmd/sluice looks whether all of them are there.
+// docs/metrics.md lists exactly the metrics of the service. A test of cmd/sluice checks that the service has all of them.
 func TestMetricsAreDocumented(t *testing.T) {
 	name := regexp.MustCompile(`sluice_[a-z_]+[a-z]`)
 	shown := map[string]bool{}
@@ -173,15 +173,15 @@ func TestMetricsAreDocumented(t *testing.T) {
 	for _, m := range regexp.MustCompile(`desc\("(\w+)"`).FindAllStringSubmatch(code, -1) {
 		shown["sluice_"+m[1]] = true
 	}
-	_, text, _ := strings.Cut(read(t, "docs/operations.md"), "\n## Metrics\n")
+	_, text, _ := strings.Cut(read(t, "docs/metrics.md"), "\n## Metric reference\n")
 	text, _, _ = strings.Cut(text, "\n## ")
 	for _, m := range name.FindAllString(text, -1) {
 		if !shown[m] {
-			t.Errorf("docs/operations.md tells of %s, which there is not", m)
+			t.Errorf("docs/metrics.md lists %s, which does not exist", m)
 		}
 		delete(shown, m)
 	}
 	for m := range shown {
-		t.Errorf("docs/operations.md does not tell of %s", m)
+		t.Errorf("docs/metrics.md does not list %s", m)
 	}
 }

@@ -1,2 +1,2 @@
-// Package doctest holds the tests that keep the documentation true: they run what README and docs show.
+// Package doctest tests the documentation: it runs the programs and commands, and reads the files, that README and docs show.
 package doctest

@@ -17,13 +17,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// shell is a terminal in which commands are typed one after the other, in the repository at first.
+// shell is a shell process that executes commands one after the other. It starts in the root of the repository.
 type shell struct {
 	in  io.Writer
 	out *bufio.Reader
 }
 
-// newShell opens a terminal. All that was started in it ends with the test.
+// newShell starts a shell. The shell and all its child processes are killed at the end of the test.
 func newShell(t *testing.T, env ...string) *shell {
 	t.Helper()
 	home := t.TempDir()
@@ -45,13 +45,13 @@ func newShell(t *testing.T, env ...string) *shell {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what the document left running, and the shell
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the shell, and background processes that the document does not stop
 		_ = cmd.Wait()
 	})
 	return &shell{in, bufio.NewReader(out)}
 }
 
-// run types a command and returns what it prints and ends with.
+// run executes a command and returns its output and exit code.
 func (s *shell) run(t *testing.T, command string) (output, code string) {
 	t.Helper()
 	const mark = "=== ended with "
@@ -72,7 +72,7 @@ func (s *shell) run(t *testing.T, command string) (output, code string) {
 	}
 }
 
-// typed splits a block into commands and what each prints. A command may go on to the end of a here-document.
+// typed splits a block into commands and their output. A command may include a here-document.
 func typed(block string) (all [][2]string) {
 	here := regexp.MustCompile(`<<'(\w+)'`)
 	for _, shown := range strings.Split("\n"+block, "\n$ ")[1:] {
@@ -86,12 +86,12 @@ func typed(block string) (all [][2]string) {
 	return all
 }
 
-// tour is the blocks of commands in the section of that name. Others are not meant to be typed in a row.
+// tour returns the blocks of commands in the section Walkthrough. The commands of other sections do not form a sequence.
 func tour(t *testing.T) (all []block) {
 	t.Helper()
-	before, rest, found := strings.Cut(read(t, "docs/operations.md"), "\n## A tour\n")
+	before, rest, found := strings.Cut(read(t, "docs/operations.md"), "\n## Walkthrough\n")
 	if !found {
-		t.Fatal("docs/operations.md has no tour")
+		t.Fatal("docs/operations.md has no section Walkthrough")
 	}
 	section, _, _ := strings.Cut(rest, "\n## ")
 	begin := 2 + strings.Count(before, "\n")
@@ -104,8 +104,8 @@ func tour(t *testing.T) (all []block) {
 	return all
 }
 
-// A stranger who types the commands of the tour sees what the document shows. Only the ports are others, so that the test
-// finds them free.
+// The commands of the walkthrough print the output that the document shows. The test replaces only the ports, because the documented ones
+// may be in use.
 func TestOperationsTour(t *testing.T) {
 	t.Parallel()
 	free := map[string]string{}
@@ -114,7 +114,7 @@ func TestOperationsTour(t *testing.T) {
 		free[address] = tcptest.FreeAddress(t)
 		there, back = append(there, address, free[address]), append(back, free[address], address)
 	}
-	s := newShell(t, "SLUICE_ADMIN=http://"+free["127.0.0.1:6070"], "SLUICE_SERVICE=http://"+free["127.0.0.1:8080"])
+	s := newShell(t, "SLUICE_ADMIN_URL=http://"+free["127.0.0.1:6070"], "SLUICE_SERVICE_URL=http://"+free["127.0.0.1:8080"])
 	comment := regexp.MustCompile(` +# ends with (\d)$`)
 	commands := 0
 	for _, b := range tour(t) {
@@ -123,7 +123,7 @@ func TestOperationsTour(t *testing.T) {
 			if m := comment.FindStringSubmatch(command); m != nil {
 				code, command = m[1], strings.TrimSuffix(command, m[0])
 			}
-			if job, found := strings.CutPrefix(command, "kill "); found { // who types the next command has seen it end
+			if job, found := strings.CutPrefix(command, "kill "); found { // wait, because a user would see the process exit before the next command
 				command += "; wait " + job + " 2>/dev/null || true"
 			}
 			commands++
@@ -131,7 +131,7 @@ func TestOperationsTour(t *testing.T) {
 			out = strings.NewReplacer(back...).Replace(out)
 			if got != code || !shows(want, out) {
 				logs, _ := s.run(t, "tail -n 30 *.log")
-				t.Fatalf("docs/operations.md:%d: %s\nends with %s and prints\n%s\nthe document shows\n%s\nlogs:\n%s", b.line, command, got, out, want, logs)
+				t.Fatalf("docs/operations.md:%d: %s\nexit code %s, output\n%s\nwant\n%s\nlogs:\n%s", b.line, command, got, out, want, logs)
 			}
 		}
 	}

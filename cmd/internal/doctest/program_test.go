@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// programDir is where the program is, once a test has asked for it.
+// programDir is the directory of the built program, or empty before the first call of program.
 var programDir string
 
-// program builds the program once for all tests, and tells the directory that it is in.
+// program builds the program once for all tests and returns its directory.
 var program = sync.OnceValues(func() (string, error) {
 	build := exec.Command("go", "build", "-o", filepath.Join(programDir, "sluice"), "./cmd/sluice")
 	build.Dir = root
@@ -23,6 +23,10 @@ var program = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	if address := os.Getenv(upstreamAddress); address != "" {
+		fmt.Fprintln(os.Stderr, serveUpstream(address))
+		os.Exit(1)
+	}
 	os.Exit(runAll(m))
 }
 

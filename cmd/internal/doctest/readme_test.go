@@ -11,13 +11,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// root is the repository's root, seen from here.
+// root is the path of the repository's root, relative to this package.
 const root = "../../.."
 
 func read(t *testing.T, path string) string {
@@ -29,11 +30,12 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// A newcomer copies the README's programs into an empty module: all build, and of the first curl gets a 429.
+// TestReadmeProgram copies the programs of README.md into an empty module, as a newcomer does: all build, the first prints
+// the decisions that README.md names, and the second responds with the 429 that README.md shows.
 func TestReadmeProgram(t *testing.T) {
 	programs := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "README.md"), -1)
-	if len(programs) < 2 {
-		t.Fatalf("README.md has only %d Go snippets", len(programs))
+	if len(programs) != 2 {
+		t.Fatalf("README.md has %d Go snippets, want 2", len(programs))
 	}
 	address := tcptest.FreeAddress(t)
 	dir := t.TempDir()
@@ -59,8 +61,17 @@ func TestReadmeProgram(t *testing.T) {
 			t.Fatalf("go %v: %v\n%s", args, err, out)
 		}
 	}
+	out, err := exec.Command(filepath.Join(dir, "bin", "program0")).Output()
+	if want := "true 4 0s\ntrue 3 0s\ntrue 2 0s\ntrue 1 0s\ntrue 0 0s\nfalse 0 12s\n"; err != nil || string(out) != want {
+		t.Errorf("the library prints, %v,\n%s", err, out)
+	}
+	testMiddleware(t, filepath.Join(dir, "bin", "program1"), address)
+}
+
+func testMiddleware(t *testing.T, program, address string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	server := exec.CommandContext(ctx, filepath.Join(dir, "bin", "program0"))
+	server := exec.CommandContext(ctx, program)
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,44 +80,82 @@ func TestReadmeProgram(t *testing.T) {
 	for i := range 6 {
 		out, err := exec.Command("curl", "-si", "--retry", "50", "--retry-connrefused", "--retry-delay", "0", "--retry-max-time", "30",
 			fmt.Sprintf("http://%s/", address)).CombinedOutput()
-		answer := strings.ReplaceAll(string(out), "\r", "")
+		response := strings.ReplaceAll(string(out), "\r", "")
 		if i < 5 {
-			if err != nil || !strings.HasPrefix(answer, "HTTP/1.1 200 OK\n") {
-				t.Fatalf("request %d: %v\n%s", i+1, err, answer)
+			if err != nil || !strings.HasPrefix(response, "HTTP/1.1 200 OK\n") {
+				t.Fatalf("request %d: %v\n%s", i+1, err, response)
 			}
 			continue
 		}
-		for _, line := range strings.Split(limitedAnswer(t), "\n") {
-			if !strings.Contains(answer, strings.TrimSpace(line)) {
-				t.Errorf("README.md shows %q; the answer is\n%s", strings.TrimSpace(line), answer)
+		for line := range strings.Lines(shownDenial(t)) {
+			if !strings.Contains(response, line) {
+				t.Errorf("README.md shows %q; the response is\n%s", line, response)
 			}
 		}
 	}
 }
 
-// limitedAnswer is the 429 that the README shows.
-func limitedAnswer(t *testing.T) string {
+// shownDenial returns the 429 that README.md shows.
+func shownDenial(t *testing.T) string {
 	t.Helper()
-	shown := regexp.MustCompile(`(?s)    HTTP/1.1 429.*?\n    …`).FindString(read(t, "README.md"))
+	shown := regexp.MustCompile(`(?s)\nHTTP/1.1 429.*?\n…`).FindString(read(t, "README.md"))
 	if shown == "" {
-		t.Fatal("README.md shows no 429")
+		t.Fatal("README.md shows no response with 429")
 	}
-	return strings.TrimSuffix(shown, "\n    …")
+	return strings.TrimSuffix(shown[1:], "…")
 }
 
-// Files and folders that the documents link to are there.
+// TestPicture checks that the pictures for light and for dark backgrounds differ in colours only.
+func TestPicture(t *testing.T) {
+	colour := regexp.MustCompile(`#[0-9a-f]{6}`)
+	light, dark := read(t, "docs/images/overview-light.svg"), read(t, "docs/images/overview-dark.svg")
+	if colour.ReplaceAllString(light, "") != colour.ReplaceAllString(dark, "") || light == dark {
+		t.Error("docs/images: the pictures differ in more than colours, or not at all")
+	}
+}
+
+// TestLinks checks that the files, folders and headings that documents link to exist.
 func TestLinks(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`)
+	link := regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]*))?\)`)
 	for _, doc := range documents(t) {
 		for _, m := range link.FindAllStringSubmatch(read(t, doc), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(root, filepath.Dir(doc), m[1])); err != nil {
-				t.Errorf("%s links to %s, which is not there", doc, m[1])
+			target := doc
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(doc), m[1])
+			}
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s links to %s, which does not exist", doc, m[1])
+			} else if m[2] != "" && filepath.Ext(target) == ".md" && !slices.Contains(anchors(read(t, target)), m[2]) {
+				t.Errorf("%s links to %s#%s: %s has no such heading", doc, m[1], m[2], target)
 			}
 		}
 	}
+}
+
+// anchors returns the anchors that GitHub gives to the headings of a document.
+func anchors(text string) (all []string) {
+	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
+	other := regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		name := strings.ReplaceAll(other.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")
+		if n := count(all, name); n > 0 {
+			name += fmt.Sprintf("-%d", n)
+		}
+		all = append(all, name)
+	}
+	return all
+}
+
+func count(all []string, name string) (n int) {
+	for _, other := range all {
+		if other == name {
+			n++
+		}
+	}
+	return n
 }
 
 // documents lists the Markdown files at the root and under docs.
@@ -129,7 +178,7 @@ func documents(t *testing.T) []string {
 	return names
 }
 
-// The identifiers that the documents show in code exist.
+// The Go identifiers in the documents exist.
 func TestIdentifiers(t *testing.T) {
 	shown := regexp.MustCompile(`\b(sluice|memstore|httplimit|grpclimit)\.([A-Z]\w*)`)
 	known := map[string]string{}
@@ -149,12 +198,12 @@ func TestIdentifiers(t *testing.T) {
 			exported[pkg] = exportedBy(t, pkg)
 		}
 		if !exported[pkg][symbol] {
-			t.Errorf("the documents mention %s, which is not there", name)
+			t.Errorf("the documents mention %s, which does not exist", name)
 		}
 	}
 }
 
-// exportedBy are the names that a package declares for others. Asking go doc for each takes half a minute.
+// exportedBy returns the exported names of a package. It parses the files, because running go doc for each name takes 30 s.
 func exportedBy(t *testing.T, pkg string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}

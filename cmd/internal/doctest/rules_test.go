@@ -16,18 +16,27 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// ruleDocs are the documents about rule files.
-var ruleDocs = []string{"docs/rules.md", "docs/cookbook.md", "docs/migrate-from-envoy-ratelimit.md"}
+// rulePages are the reference of rule files.
+var rulePages = []string{
+	"docs/rules.md", "docs/rules-matching.md", "docs/rules-limits.md", "docs/rules-cost.md", "docs/rules-on-limit.md",
+	"docs/rules-reload.md", "docs/client-ip.md", "docs/rule-tests.md", "docs/envoy-rules.md",
+}
 
-// A block is a fenced block of a document.
+// cookbookPages show the examples.
+var cookbookPages = []string{"docs/cookbook.md", "docs/cookbook-protection.md"}
+
+// ruleDocs are the documents about rule files.
+var ruleDocs = slices.Concat(rulePages, cookbookPages, []string{"docs/migrate-from-envoy-ratelimit.md"})
+
+// block is a fenced code block of a document.
 type block struct {
 	doc   string
 	line  int
 	text  string
-	above string // the last line of text above it
+	above string // last line of text above the block
 }
 
-// blocks lists the blocks of a document in a language.
+// blocks returns the blocks of a document in a language.
 func blocks(t *testing.T, doc, language string) []block {
 	t.Helper()
 	var all []block
@@ -52,8 +61,7 @@ func blocks(t *testing.T, doc, language string) []block {
 	return all
 }
 
-// Every YAML file that the documents show is a rule file or a file of tests, is sound, and is laid out as sluice fmt
-// does it.
+// Every YAML file that the documents show is a valid rule file or test file, formatted by sluice fmt.
 func TestRuleFilesInDocs(t *testing.T) {
 	for _, doc := range ruleDocs {
 		shown := blocks(t, doc, "yaml")
@@ -66,7 +74,7 @@ func TestRuleFilesInDocs(t *testing.T) {
 			}
 			formatted, err := rulefile.Format("", []byte(b.text))
 			if err != nil || string(formatted) != b.text {
-				t.Errorf("%s:%d: sluice fmt would write, %v,\n%s", doc, b.line, err, formatted)
+				t.Errorf("%s:%d: not formatted: sluice fmt prints, %v,\n%s", doc, b.line, err, formatted)
 			}
 		}
 	}
@@ -85,7 +93,7 @@ func readShown(text string) error {
 	return err
 }
 
-// The cookbook's files are those of the examples, without the line for editors, and none is left out.
+// The cookbook shows exactly the rule files of the examples, without their first line, which is for editors.
 func TestCookbookShowsTheExamples(t *testing.T) {
 	missing := make(map[string]bool)
 	files, err := filepath.Glob(filepath.Join(root, "examples/rules/*/*.yaml"))
@@ -99,54 +107,57 @@ func TestCookbookShowsTheExamples(t *testing.T) {
 		}
 	}
 	if len(missing) < 14 {
-		t.Fatalf("there are only %d examples", len(missing))
+		t.Fatalf("found only %d examples", len(missing))
 	}
 	link := regexp.MustCompile(`\]\(\.\./(examples/rules/[^)]+)\)$`)
-	for _, b := range blocks(t, "docs/cookbook.md", "yaml") {
-		m := link.FindStringSubmatch(b.above)
-		if m == nil {
-			t.Errorf("docs/cookbook.md:%d: the line above does not link to the file", b.line)
-			continue
+	for _, doc := range cookbookPages {
+		for _, b := range blocks(t, doc, "yaml") {
+			m := link.FindStringSubmatch(b.above)
+			if m == nil {
+				t.Errorf("%s:%d: the line above does not link to the file", doc, b.line)
+				continue
+			}
+			want := read(t, m[1])
+			if first, rest, _ := strings.Cut(want, "\n"); strings.HasPrefix(first, "# yaml-language-server") {
+				want = rest
+			}
+			if b.text != want {
+				t.Errorf("%s:%d: %s is\n%s", doc, b.line, m[1], want)
+			}
+			delete(missing, m[1])
 		}
-		want := read(t, m[1])
-		if first, rest, _ := strings.Cut(want, "\n"); strings.HasPrefix(first, "# yaml-language-server") {
-			want = rest
-		}
-		if b.text != want {
-			t.Errorf("docs/cookbook.md:%d: %s is\n%s", b.line, m[1], want)
-		}
-		delete(missing, m[1])
 	}
 	for name := range missing {
-		t.Errorf("docs/cookbook.md does not show %s", name)
+		t.Errorf("%q do not show %s", cookbookPages, name)
 	}
 }
 
-// The tables of keys list what reading knows, no more and no less.
+// The tables of keys list the keys that rulefile reads, no more and no less, each section in one page.
 func TestKeysInDocs(t *testing.T) {
 	keys := rulefile.Keys()
 	table := regexp.MustCompile(`(?m)^<!-- keys: ([a-z_ ]+) -->\n((?:\|.*\n)+)`)
-	tables := table.FindAllStringSubmatch(read(t, "docs/rules.md"), -1)
 	name := regexp.MustCompile("`([a-z0-9_]+)`")
-	for _, table := range tables {
-		var shown []string
-		for _, row := range strings.Split(strings.TrimSpace(table[2]), "\n")[2:] {
-			for _, m := range name.FindAllStringSubmatch(strings.Split(row, "|")[1], -1) {
-				shown = append(shown, m[1])
+	for _, doc := range rulePages {
+		for _, table := range table.FindAllStringSubmatch(read(t, doc), -1) {
+			var shown []string
+			for _, row := range strings.Split(strings.TrimSpace(table[2]), "\n")[2:] {
+				for _, m := range name.FindAllStringSubmatch(strings.Split(row, "|")[1], -1) {
+					shown = append(shown, m[1])
+				}
 			}
+			slices.Sort(shown)
+			if want, ok := keys[table[1]]; !ok || !slices.Equal(shown, want) {
+				t.Errorf("%s: the table of %s has\n%q, rulefile reads\n%q", doc, table[1], shown, want)
+			}
+			delete(keys, table[1])
 		}
-		slices.Sort(shown)
-		if want, ok := keys[table[1]]; !ok || !slices.Equal(shown, want) {
-			t.Errorf("docs/rules.md: the table of %s has\n%q, reading knows\n%q", table[1], shown, want)
-		}
-		delete(keys, table[1])
 	}
 	for section := range keys {
-		t.Errorf("docs/rules.md has no table of the keys of %s", section)
+		t.Errorf("%q have no table of the keys of %s", rulePages, section)
 	}
 }
 
-// Links to headings lead to one.
+// Links to headings have a target.
 func TestHeadings(t *testing.T) {
 	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
 	link := regexp.MustCompile(`\]\(([^)#:]*)#([^)]+)\)`)
@@ -162,13 +173,14 @@ func TestHeadings(t *testing.T) {
 				found = found || regexp.MustCompile(`[^\w-]`).ReplaceAllString(slug, "") == m[2]
 			}
 			if !found {
-				t.Errorf("%s links to %s#%s, which is not there", doc, target, m[2])
+				t.Errorf("%s links to %s#%s, which does not exist", doc, target, m[2])
 			}
 		}
 	}
 }
 
-// workshop is a directory with the examples and some traffic in it, and the program on the PATH.
+// workshop creates a directory with the examples and some access logs. It returns a function that runs commands there, with the
+// program on the PATH.
 func workshop(t *testing.T) (run func(command string) (output string, code int)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -196,8 +208,8 @@ func workshop(t *testing.T) (run func(command string) (output string, code int))
 	}
 }
 
-// Commands print what the documents show. They end with 0 unless "# ends with 1" stands behind them. In the output
-// a … stands for any text, and on a line of its own for any lines. Times may differ.
+// Commands print the output that the documents show. Their exit code is 0 unless "# ends with 1" follows them. In the output …
+// matches any text, and on its own line any number of lines. Times may differ.
 func TestCommandsInDocs(t *testing.T) {
 	t.Parallel()
 	run := workshop(t)
@@ -214,7 +226,7 @@ func TestCommandsInDocs(t *testing.T) {
 				commands++
 				out, exit := run(command)
 				if string(rune('0'+exit)) != code {
-					t.Errorf("%s:%d: %s ends with %d\n%s", doc, b.line, command, exit, out)
+					t.Errorf("%s:%d: %s: exit code %d\n%s", doc, b.line, command, exit, out)
 				}
 				if !shows(want, out) {
 					t.Errorf("%s:%d: %s prints\n%s", doc, b.line, command, out)
@@ -227,7 +239,7 @@ func TestCommandsInDocs(t *testing.T) {
 	}
 }
 
-// shows tells whether an output is what a document shows.
+// shows reports whether the output matches the output that a document shows.
 func shows(want, out string) bool {
 	times := regexp.MustCompile(`\d+\.\d{3}s`)
 	out = times.ReplaceAllString(strings.TrimSpace(out), "0.000s")
@@ -236,10 +248,11 @@ func shows(want, out string) bool {
 	return regexp.MustCompile("^" + strings.ReplaceAll(pattern, "…", ".*") + "$").MatchString(out)
 }
 
-// envoyTests are the tests of examples/rules/envoy. Envoy's service reads every file of that directory, and refuses tests.
+// envoyTests are the tests of examples/rules/envoy. They are in another directory, because envoyproxy/ratelimit reads every file of
+// that one and rejects test files.
 const envoyTests = "examples/rules/envoy-tests"
 
-// The examples are sound, do what their tests say, and are laid out as sluice fmt does it.
+// The rule files of the examples are valid, pass their tests, and are formatted by sluice fmt.
 func TestExampleRules(t *testing.T) {
 	t.Parallel()
 	run := workshop(t)
@@ -253,7 +266,7 @@ func TestExampleRules(t *testing.T) {
 				continue
 			}
 			if out, code := run(command + dir); code != 0 {
-				t.Errorf("%s%s ends with %d\n%s", command, dir, code, out)
+				t.Errorf("%s%s: exit code %d\n%s", command, dir, code, out)
 			}
 		}
 	}

@@ -19,13 +19,13 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// TestSlipsOfThePen reads every file that people copy from, with letters and lines dropped, doubled and swapped, as what
-// it looks like: rules, a configuration, accounts or tests. Whatever becomes of it is read or refused. A panic is neither,
-// and a recovered panic is one too.
+// TestSlipsOfThePen parses every file that users copy from, with characters and lines dropped, doubled and swapped, as a rule file,
+// configuration file, account file or test file. Parsing succeeds or returns an error, but never panics, not even if the panic is
+// recovered.
 func TestSlipsOfThePen(t *testing.T) {
 	files := shownFiles(t)
 	if len(files) < 100 {
-		t.Fatalf("%d files and blocks of pages: there are more", len(files))
+		t.Fatalf("found only %d files and blocks", len(files))
 	}
 	each := 10
 	if os.Getenv("SLUICE_SOAK") != "" {
@@ -47,10 +47,10 @@ func TestSlipsOfThePen(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d slips in %d files: %d are refused, %d panic", count, len(files), refused, panics.Recovered())
+	t.Logf("%d typos in %d files: %d rejected, %d panics", count, len(files), refused, panics.Recovered())
 }
 
-// readShownAs reads a text as the program would. A panic is counted by [panics.Recovered], wherever it is recovered.
+// readShownAs parses a text like the program. [panics.Recovered] counts every recovered panic.
 func readShownAs(name, text string) (err error) {
 	defer panics.Recover(func(e *panics.Error) { err = fmt.Errorf("%w\n%s", e, e.Stack) })
 	data := []byte(text)
@@ -77,7 +77,7 @@ func readShownAs(name, text string) (err error) {
 	return err
 }
 
-// slips is a text with one to three slips of the pen in it.
+// slips returns the text with one to three random typos.
 func slips(rng *rand.Rand, text string) string {
 	for range 1 + rng.IntN(3) {
 		if text == "" {
@@ -86,7 +86,7 @@ func slips(rng *rand.Rand, text string) string {
 		lines := strings.SplitAfter(text, "\n")
 		i, at := rng.IntN(len(lines)), rng.IntN(len(text))
 		switch rng.IntN(9) {
-		case 0, 1: // a letter is dropped
+		case 0, 1: // a character is dropped
 			text = text[:at] + text[at+1:]
 		case 2: // doubled
 			text = text[:at] + text[at:at+1] + text[at:]
@@ -102,15 +102,15 @@ func slips(rng *rand.Rand, text string) string {
 			k := rng.IntN(len(lines))
 			lines[i], lines[k] = lines[k], lines[i]
 			text = strings.Join(lines, "")
-		case 8: // the file is half written
+		case 8: // the file is truncated
 			text = text[:at]
 		}
 	}
 	return text
 }
 
-// shownFiles are the YAML files of the repository, its tests' included, and what its pages show. A file of a test's cases
-// has a text for each.
+// shownFiles returns the YAML files of the repository, including those of tests, and the YAML blocks of its pages, by name. A file
+// with several test cases has a text for each.
 func shownFiles(t *testing.T) map[string][]string {
 	t.Helper()
 	files := make(map[string][]string)
@@ -138,7 +138,7 @@ func shownFiles(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, texts := range files { // of other programs, and parts of files
+	for name, texts := range files { // files of other programs, and fragments
 		if !strings.Contains(name, "testdata/") && readShownAs(name, texts[0]) != nil {
 			delete(files, name)
 		}

@@ -25,35 +25,35 @@ const (
 	walkPath   = modulePath + "/cmd/internal/doctest/walk"
 )
 
-// walked are the packages whose files are listed in docs/architecture.md.
+// walked are the packages whose files docs/code-paths.md lists.
 var walked = []string{
-	walkPath, // or the program does not count
+	walkPath, // without it the program records no coverage
 	modulePath, modulePath + "/internal/...", modulePath + "/rules", modulePath + "/rulefile", modulePath + "/httplimit",
 	modulePath + "/memstore", modulePath + "/redisstore", modulePath + "/cmd/internal/edge/rls", modulePath + "/cmd/internal/gateway/...",
 }
 
-// walks are the ways that docs/architecture.md describes: the headings of their lists, and how many files they may pass.
+// walks are the code paths that docs/code-paths.md describes: the headings of their lists and their maximum number of files.
 var walks = map[string]struct {
 	heading  string
 	maxFiles int
 }{
-	"http":  {"An HTTP request, decided in Redis", 40},
-	"queue": {"A queued request", 55},
-	"rls":   {"A call of Envoy's, decided in memory", 18},
-	"rules": {"A rule file, until its rules are live", 28},
+	"http":  {"HTTP request decided in Redis", 40},
+	"queue": {"Queued request", 55},
+	"rls":   {"Envoy request decided in memory", 18},
+	"rules": {"Rule file reload", 28},
 }
 
-var updateWalks = flag.Bool("update-walks", false, "write the lists of TestWalks to docs/architecture.md")
+var updateWalks = flag.Bool("update-walks", false, "write the lists of TestWalks to docs/code-paths.md")
 
-// pageLock is held while lists are written.
+// pageLock guards docs/code-paths.md while lists are written.
 var pageLock sync.Mutex
 
-const architecture = "../../../docs/architecture.md"
+const codePaths = "../../../docs/code-paths.md"
 
-// TestWalks makes each way with coverage, and compares the files that it passes with the list of docs/architecture.md.
+// TestWalks executes each code path with coverage, and compares the executed files with the list in docs/code-paths.md.
 func TestWalks(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(architecture)
+	page, err := os.ReadFile(codePaths)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,18 +80,18 @@ func TestWalks(t *testing.T) {
 			case wrong && *updateWalks:
 				writeList(t, w.heading, always)
 			case wrong:
-				t.Errorf("the list under %q in docs/architecture.md has %d files, and the way passes %d. If that is meant: go test ./cmd/internal/doctest -run TestWalks -update-walks\n%s",
+				t.Errorf("the list below %q in docs/code-paths.md has %d files, but the code path executes %d. If this is intended, run go test ./cmd/internal/doctest -run TestWalks -update-walks\n%s",
 					w.heading, len(listed), len(always), listOf(always))
 			}
 			if len(always) > w.maxFiles {
-				t.Errorf("%s: %d files, at most %d: have what is read together stand together, and calls that return at once not be made",
+				t.Errorf("%s: %d files, at most %d: move code that is read together into one file, and avoid calls that return at once",
 					w.heading, len(always), w.maxFiles)
 			}
 		})
 	}
 }
 
-// passed are the files that each run passed, and those that any did.
+// passed returns the files that every run executed, and those that any run executed.
 func passed(t *testing.T, directory string) (always, ever []string) {
 	t.Helper()
 	times := make(map[string]int)
@@ -130,7 +130,7 @@ func passed(t *testing.T, directory string) (always, ever []string) {
 	return always, ever
 }
 
-// listOf writes files as docs/architecture.md has them: a line for each folder.
+// listOf formats files like docs/code-paths.md: a line for each folder.
 func listOf(files []string) string {
 	var b strings.Builder
 	for i := 0; i < len(files); {
@@ -144,28 +144,28 @@ func listOf(files []string) string {
 	return b.String()
 }
 
-// writeList puts files below their heading.
+// writeList replaces the list of files below a heading.
 func writeList(t *testing.T, heading string, files []string) {
 	t.Helper()
 	pageLock.Lock()
 	defer pageLock.Unlock()
-	page, err := os.ReadFile(architecture)
+	page, err := os.ReadFile(codePaths)
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := regexp.MustCompile(`(?s)(\n### ` + regexp.QuoteMeta(heading) + `\n.*?\n)\d+ files:\n\n(?:- [^\n]*\n)+`)
 	if !old.Match(page) {
-		t.Fatalf("there is no list below %q", heading)
+		t.Fatalf("docs/code-paths.md has no list below %q", heading)
 	}
 	page = old.ReplaceAll(page, fmt.Appendf(nil, "${1}%d files:\n\n%s", len(files), listOf(files)))
-	if err := os.WriteFile(architecture, page, 0o644); err != nil {
+	if err := os.WriteFile(codePaths, page, 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
 var listLine = regexp.MustCompile("^- `([^`]+)`: (.*)$")
 
-// filesUnder reads the list below a heading.
+// filesUnder returns the files in the list below a heading.
 func filesUnder(page, heading string) (files []string) {
 	_, text, _ := strings.Cut(page, "\n### "+heading)
 	text, _, _ = strings.Cut(text, "\n#")

@@ -1,4 +1,4 @@
-// Package goredistest holds redisstore/goredis to its promises, on servers that it starts. It has tests and no code. It is
-// not a part of goredis because that is a module of its own, which imports no internal package of another, not even in
-// tests: go mod tidy of a program that uses goredis reads them too.
+// Package goredistest tests redisstore/goredis on real servers. It contains only tests. They are not part of goredis,
+// because that is a separate module, which must not import internal packages of another one even in tests: go mod tidy
+// of a program that uses goredis reads the tests too.
 package goredistest

@@ -40,8 +40,8 @@ func single(t testing.TB, addr string) *redis.Client {
 	return client
 }
 
-// TestConformance holds the store to its promises, by a client of one server and by one of a Cluster. What depends on a
-// clock depends on no client, and is left to the long run.
+// TestConformance runs storetest with a client of one server and with a client of a Cluster. Checks that need a virtual
+// clock do not depend on the client, and run only with SLUICE_SOAK.
 func TestConformance(t *testing.T) {
 	soak := os.Getenv("SLUICE_SOAK") != ""
 	for name, client := range map[string]redis.UniversalClient{
@@ -85,8 +85,8 @@ func take(store sluice.Store, budget time.Duration) (sluice.Decision, error) {
 	return out[0], err
 }
 
-// TestSentOnce: a connection that is cut after the command was sent fails the call, and the command is not sent again,
-// though the client would.
+// TestSentOnce checks that a connection that is closed after the command was sent fails the call, and that the command
+// is not resent, as go-redis would do by default.
 func TestSentOnce(t *testing.T) {
 	server := redistest.Start(t)
 	client := single(t, server.Addr)
@@ -94,24 +94,24 @@ func TestSentOnce(t *testing.T) {
 	if _, err := take(store, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	// The server does not answer for a while, but has the command.
+	// The server does not reply for a while, but has received the command.
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := take(store, 50*time.Millisecond); !errors.Is(err, sluice.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("of a server that stands still: %v", err)
+		t.Errorf("paused server: error %v", err)
 	}
 	if err := server.Continue(); err != nil {
 		t.Fatal(err)
 	}
 	d, err := take(store, time.Minute)
 	if err != nil || d.Remaining < 97 {
-		t.Errorf("%d of 100 remain after three takes: %v", d.Remaining, err)
+		t.Errorf("Remaining is %d of 100 after three takes: %v", d.Remaining, err)
 	}
 	killed := errors.New("a cut connection")
 	client.AddHook(hook{func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if !cmd.NoRetry() {
-			t.Errorf("%s may be sent twice", cmd.Name())
+			t.Errorf("%s may be resent", cmd.Name())
 		}
 		return errors.Join(killed, next(ctx, cmd))
 	}})
@@ -134,7 +134,7 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error { return h.process(ctx, cmd, next) }
 }
 
-// TestFailures: a flushed script, a server that is gone and back, and a client that is closed.
+// TestFailures: a flushed script, a server that restarts, and a closed client.
 func TestFailures(t *testing.T) {
 	server := redistest.Start(t)
 	client := single(t, server.Addr)
@@ -149,13 +149,13 @@ func TestFailures(t *testing.T) {
 	}
 	server.Kill()
 	if _, err := take(store, time.Minute); !errors.Is(err, sluice.ErrUnavailable) {
-		t.Errorf("without a server: %v", err)
+		t.Errorf("without a server: error %v", err)
 	}
 	if err := server.Restart(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := take(store, time.Minute); err != nil {
-		t.Errorf("with a server again: %v", err)
+		t.Errorf("after a restart: error %v", err)
 	}
 	store.Close()
 	if _, err := take(store, time.Minute); err != nil {
@@ -165,11 +165,11 @@ func TestFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := take(store, time.Minute); !errors.Is(err, sluice.ErrClosed) {
-		t.Errorf("by a closed client: %v", err)
+		t.Errorf("closed client: error %v", err)
 	}
 }
 
-// TestList: all that is stored is found, on all servers.
+// TestList checks that all stored buckets are found, on all servers.
 func TestList(t *testing.T) {
 	for name, client := range map[string]redis.UniversalClient{
 		"single": single(t, redistest.Shared(t).Addr), "cluster": cluster(t),
@@ -195,12 +195,12 @@ func TestList(t *testing.T) {
 			}
 		}
 		if len(found) != 50 {
-			t.Errorf("%s: %d of 50 are listed", name, len(found))
+			t.Errorf("%s: %d of 50 buckets listed", name, len(found))
 		}
 	}
 }
 
-// TestHeartbeat: processes are counted by whatever client they use.
+// TestHeartbeat checks that instances are counted regardless of the client they use.
 func TestHeartbeat(t *testing.T) {
 	client := single(t, redistest.Shared(t).Addr)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -219,7 +219,7 @@ func TestHeartbeat(t *testing.T) {
 		select {
 		case <-tick:
 		case <-deadline:
-			t.Fatalf("%d processes are counted", store.Instances())
+			t.Fatalf("%d instances are counted", store.Instances())
 		}
 	}
 }

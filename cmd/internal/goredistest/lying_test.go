@@ -15,8 +15,8 @@ import (
 	"github.com/sluiceproject/sluice/redisstore/goredis"
 )
 
-// With Dialer a server that lies, when it is connected to or later, makes decisions fail with an error that names it, and the
-// store decides again when the server tells the truth.
+// TestLyingServer checks that with Dialer a malformed reply, on connecting or later, fails calls with an error that
+// names the server, and that the store recovers when the replies are valid again.
 func TestLyingServer(t *testing.T) {
 	for lie, reason := range map[string]string{
 		"$-9\r\n": "length -9", "*1000000000\r\n": "1000000000 elements", "$9999999999999\r\n": "9999999999999 bytes",
@@ -47,7 +47,7 @@ func TestLyingServer(t *testing.T) {
 					t.Errorf("%+v, %v", out[0], err)
 				}
 			}
-			lies() // at the beginning
+			lies() // on connecting
 			lies()
 		})
 	}

@@ -1,5 +1,4 @@
-// Package jsonbody reads the JSON bodies of requests: the one place that bounds how much of a body is held, and that says
-// how strictly it is read.
+// Package jsonbody reads the JSON bodies of requests. It bounds their size and decodes them strictly, the same way for all APIs.
 package jsonbody
 
 import (
@@ -13,16 +12,15 @@ import (
 	"unicode/utf8"
 )
 
-// What is wrong with a body before anything is known of what it says.
+// Errors of reading a body, before it is decoded.
 var (
 	ErrTooLarge   = errors.New("the body is too large")
-	ErrUnreadable = errors.New("the body cannot be read") // it ends too early, or took too long
+	ErrUnreadable = errors.New("the body cannot be read") // truncated or too slow
 )
 
-// Read reads a body of at most so many bytes into the memory of buf, which may be nil, or into more if that is too small.
-// The error is [ErrTooLarge] or [ErrUnreadable]; what was read until then is returned with it, so that its memory can be
-// used again.
-func Read(body io.Reader, buf []byte, most int) ([]byte, error) {
+// Read reads a body of at most maximum bytes into buf, which may be nil, or into a new buffer if buf is too small. Its error is
+// [ErrTooLarge] or [ErrUnreadable]; the partly filled buffer is returned too, so that it can be reused.
+func Read(body io.Reader, buf []byte, maximum int) ([]byte, error) {
 	if buf == nil {
 		buf = make([]byte, 0, 2<<10)
 	}
@@ -34,7 +32,7 @@ func Read(body io.Reader, buf []byte, most int) ([]byte, error) {
 		n, err := body.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		switch {
-		case len(buf) > most:
+		case len(buf) > maximum:
 			return buf, ErrTooLarge
 		case err == nil:
 		case errors.Is(err, io.EOF):
@@ -47,19 +45,19 @@ func Read(body io.Reader, buf []byte, most int) ([]byte, error) {
 	}
 }
 
-// Decode reads one JSON value. What the value has no field for is refused, since it was meant to do something. Errors are
-// for the caller of an API to read.
+// Decode decodes one JSON value. Unknown fields are errors, because they would be ignored silently. Errors are for clients of an
+// API.
 func Decode(body []byte, to any) error {
 	switch {
 	case !utf8.Valid(body):
 		return errors.New("the body is not UTF-8")
 	case len(bytes.TrimSpace(body)) == 0:
-		return errors.New("the body is empty: send JSON, see docs/api.md")
+		return errors.New("the body is empty: send JSON, see docs/service.md")
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(to); err != nil {
-		return fmt.Errorf("the body is not what is wanted: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return fmt.Errorf("the body is invalid: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("something follows the JSON in the body")

@@ -9,13 +9,13 @@ import (
 	"testing/iotest"
 )
 
-// A body of exactly the bound is read, one byte more is not, and who bounded it before is believed.
+// A body of exactly the maximum size is read, one more byte is an error, and so is the error of an earlier http.MaxBytesReader.
 func TestRead(t *testing.T) {
 	text := strings.Repeat("x", 5000)
 	for name, tt := range map[string]struct {
-		body io.Reader
-		most int
-		want error
+		body    io.Reader
+		maximum int
+		want    error
 	}{
 		"whole":       {strings.NewReader(text), 5000, nil},
 		"by bytes":    {iotest.OneByteReader(strings.NewReader(text)), 5000, nil},
@@ -24,14 +24,14 @@ func TestRead(t *testing.T) {
 		"bounded":     {http.MaxBytesReader(nil, io.NopCloser(strings.NewReader(text)), 10), 5000, ErrTooLarge},
 		"broken":      {io.MultiReader(strings.NewReader("{"), iotest.ErrReader(io.ErrUnexpectedEOF)), 5000, ErrUnreadable},
 	} {
-		b, err := Read(tt.body, nil, tt.most)
+		b, err := Read(tt.body, nil, tt.maximum)
 		if !errors.Is(err, tt.want) || err == nil && string(b) != text {
 			t.Errorf("%s: %d bytes, %v", name, len(b), err)
 		}
 	}
 }
 
-// The memory of a body is used for the next.
+// The buffer of a body is reused for the next one.
 func TestReadReuses(t *testing.T) {
 	first, err := Read(strings.NewReader("first"), nil, 10)
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package loadgen asks a server as hard as it is told to and measures what callers would see.
+// Package loadgen is a load generator: it sends requests to a server and measures throughput and latency.
 //
-// A closed loop has callers who each ask again when they have an answer: it finds out what a server can do. An open loop
-// asks at a fixed rate, whatever the server does, as strangers would: it finds out how long they wait. There, latency
-// counts from when a request was due. If callers are all still waiting, it goes out late and the time that it waited to be
-// sent counts: a server that stalls is not spared the requests of that time.
+// In a closed loop each caller sends its next request when it has a response: this measures the capacity of a server. In an
+// open loop requests are sent at a fixed rate, regardless of the server, as independent clients do: this measures their
+// latency. There, latency is measured from the scheduled time of a request. If all callers are busy, the request is sent
+// late and the delay counts, so that a stalled server does not look fast (no coordinated omission).
 //
-// A [Target] is a server and how it is asked: [NewRLS], [NewHTTP], [NewRESP]. [Run] carries out a [Plan].
+// A [Target] is a server and its protocol: [NewRLS], [NewHTTP], [NewRESP]. [Run] runs a [Plan].
 //
-// Every request that was sent, or was due, is one of a [Result]'s Allowed, Denied, Failed and Cut.
+// Every request that was sent, or scheduled, is counted once in a [Result]: as Allowed, Denied, Failed or Cut.
 package loadgen

@@ -6,38 +6,39 @@ import (
 	"time"
 )
 
-// Precision is how far a value that a [Histogram] tells may be above the true one, as a share of it.
+// Precision is the maximum relative error of percentiles of a [Histogram], which are never too low.
 const Precision = 1.0 / (1 << detail)
 
-// detail is how many binary digits of a value are kept, beside the leading one.
+// detail is the number of significant bits of a value after the leading one.
 const detail = 7
 
-// A Histogram counts durations in ranges whose width grows with their value. Its zero value is empty.
+// A Histogram counts durations in ranges whose width is proportional to the value. The zero value is empty and ready to use.
 type Histogram struct {
-	counts   []int64 // as many as the largest value needs
+	counts   []int64 // by range, up to that of the largest value
 	n        int64
 	sum      float64
 	min, max time.Duration
 }
 
-// slot is where a value is counted: values below 2^(detail+1) each have one, and every further power of two has 2^detail.
-func slot(d time.Duration) int {
+// rangeIndex returns the index of the range of a value: each value below 2^(detail+1) has its own range, and every further
+// power of two has 2^detail ranges.
+func rangeIndex(d time.Duration) int {
 	v := uint64(max(0, d))
 	shift := max(0, bits.Len64(v)-detail-1)
 	return shift<<detail + int(v>>shift)
 }
 
-// highest is the largest value that is counted in a slot.
-func highest(slot int) time.Duration {
-	shift := max(0, slot>>detail-1)
-	v := uint64(slot-shift<<detail+1)<<shift - 1
+// highest returns the largest value of a range.
+func highest(index int) time.Duration {
+	shift := max(0, index>>detail-1)
+	v := uint64(index-shift<<detail+1)<<shift - 1
 	return time.Duration(min(v, math.MaxInt64))
 }
 
-// Record counts a value. Negative ones count as 0.
+// Record adds a value. Negative values count as 0.
 func (h *Histogram) Record(d time.Duration) {
 	d = max(0, d)
-	i := slot(d)
+	i := rangeIndex(d)
 	h.grow(i + 1)
 	h.counts[i]++
 	if h.n == 0 || d < h.min {
@@ -54,7 +55,7 @@ func (h *Histogram) grow(n int) {
 	}
 }
 
-// Add counts all that another histogram has counted.
+// Add adds the values of another histogram.
 func (h *Histogram) Add(o *Histogram) {
 	if o.n == 0 {
 		return
@@ -71,22 +72,22 @@ func (h *Histogram) Add(o *Histogram) {
 	h.sum += o.sum
 }
 
-// reset empties it and keeps its memory.
+// reset clears the histogram and keeps its memory.
 func (h *Histogram) reset() {
 	clear(h.counts)
 	*h = Histogram{counts: h.counts}
 }
 
-// Count is how many values there are.
+// Count returns the number of values.
 func (h *Histogram) Count() int64 { return h.n }
 
-// Min is the smallest value, exactly. All of these are 0 if there are none.
+// Min returns the exact minimum, or 0 if there are no values.
 func (h *Histogram) Min() time.Duration { return h.min }
 
-// Max is the largest value, exactly.
+// Max returns the exact maximum, or 0 if there are no values.
 func (h *Histogram) Max() time.Duration { return h.max }
 
-// Mean is the mean, exactly.
+// Mean returns the exact mean, or 0 if there are no values.
 func (h *Histogram) Mean() time.Duration {
 	if h.n == 0 {
 		return 0
@@ -94,12 +95,13 @@ func (h *Histogram) Mean() time.Duration {
 	return time.Duration(h.sum / float64(h.n))
 }
 
-// Percentile is the least value that p percent of all do not exceed, or up to [Precision] more.
+// Percentile returns the smallest value that p % of the values do not exceed, with a relative error of 0 to [Precision], or 0
+// if there are no values.
 func (h *Histogram) Percentile(p float64) time.Duration {
 	if h.n == 0 {
 		return 0
 	}
-	// A little less, or 99.9 % of 1000 would be 1000 of them, because 99.9/100*1000 is more than 999 in binary.
+	// Subtract a little, because 99.9/100*1000 is slightly above 999 in binary and would be rounded up to 1000.
 	rank := int64(math.Ceil(p/100*float64(h.n) - 1e-9*float64(h.n)))
 	rank = min(max(rank, 1), h.n)
 	seen := int64(0)
@@ -111,26 +113,26 @@ func (h *Histogram) Percentile(p float64) time.Duration {
 	return h.max
 }
 
-// Below is how many values are less than d, give or take those that share a range with it.
+// Below returns the number of values less than d, except those in the same range as d.
 func (h *Histogram) Below(d time.Duration) int64 {
 	if d > h.max {
 		return h.n
 	}
 	seen := int64(0)
-	for i := range min(slot(d), len(h.counts)) {
+	for i := range min(rangeIndex(d), len(h.counts)) {
 		seen += h.counts[i]
 	}
 	return seen
 }
 
-// A Class is a range of values and how many there are in it.
+// A Class is a range of values and the number of values in it.
 type Class struct {
 	From, To time.Duration
 	Count    int64
 }
 
-// Classes counts the values between 1, 2, 5, 10 … of a unit, from the range that holds the smallest to the one that holds
-// the largest. A value within [Precision] of a border may be counted on its other side.
+// Classes returns the number of values in the classes between 1, 2, 5, 10 … of a unit, from that of the minimum to that of
+// the maximum. A value within [Precision] of a border may be counted on its other side.
 func (h *Histogram) Classes() (all []Class) {
 	if h.n == 0 {
 		return nil
@@ -149,7 +151,7 @@ func (h *Histogram) Classes() (all []Class) {
 	return all
 }
 
-// nextBorder is the next of 1, 2, 5, 10, 20, 50, 100 …
+// nextBorder returns the next of 1, 2, 5, 10, 20, 50, 100 …
 func nextBorder(d time.Duration) time.Duration {
 	unit := time.Duration(1)
 	for d/unit >= 10 {

@@ -11,21 +11,21 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
 )
 
-// latencies are of all sizes, with some that come again.
+// latencies draws latencies of all magnitudes, some of them equal.
 func latencies() *rapid.Generator[[]time.Duration] {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) time.Duration {
-		bits := rapid.IntRange(0, 46).Draw(t, "bits") // up to a day
+		bits := rapid.IntRange(0, 46).Draw(t, "bits") // up to about 1 day
 		return time.Duration(rapid.Int64Range(0, 1<<bits).Draw(t, "latency"))
 	}), 1, 300)
 }
 
-// exactly is the least value that p percent do not exceed.
+// exactly returns the exact percentile: the smallest value that p % do not exceed.
 func exactly(sorted []time.Duration, p float64) time.Duration {
 	rank := int(math.Ceil(math.Round(p*1e6*float64(len(sorted))/100) / 1e6))
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// What a histogram tells is the truth or at most Precision more, also when it was put together of several.
+// Percentiles have a relative error of 0 to Precision, even if the histogram is the sum of several.
 func TestPercentilesAreWithinPrecision(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := latencies().Draw(t, "values")
@@ -50,7 +50,7 @@ func TestPercentilesAreWithinPrecision(t *testing.T) {
 		for _, p := range []float64{0, 1, 50, 90, 99, 99.9, 100, rapid.Float64Range(0, 100).Draw(t, "p")} {
 			want := exactly(values, p)
 			got := h.Percentile(p)
-			// A share that falls between two ranks by less than a float holds may be either.
+			// A rank within the rounding error of a float may be rounded either way.
 			if other := exactly(values, math.Max(0, p-1e-6)); got < other || float64(got) > float64(want)*(1+loadgen.Precision) {
 				t.Fatalf("p%v is %v, want %v", p, got, want)
 			}
@@ -59,7 +59,7 @@ func TestPercentilesAreWithinPrecision(t *testing.T) {
 		for i, c := range h.Classes() {
 			total += c.Count
 			if c.From >= c.To || i > 0 && h.Classes()[i-1].To != c.From {
-				t.Fatalf("classes do not follow each other: %v", h.Classes())
+				t.Fatalf("classes are not contiguous: %v", h.Classes())
 			}
 		}
 		if total != h.Count() {
@@ -74,7 +74,7 @@ func TestPercentileOfRoundNumbers(t *testing.T) {
 		h.Record(time.Duration(i+1) * time.Nanosecond)
 	}
 	h.Record(time.Hour)
-	// 999/1000 is not a binary fraction: the thousandth value must not be taken for the 999th.
+	// 99.9 % of 1000 is not exact in binary: the result must be the 999th value, not the 1000th.
 	for p, want := range map[float64]time.Duration{99.9: 999, 99: 990, 50: 500, 0.1: 1, 0: 1, 100: time.Hour} {
 		if got := h.Percentile(p); float64(got) < float64(want) || float64(got) > float64(want)*(1+loadgen.Precision) {
 			t.Errorf("p%v of 1 to 1000 is %d, want %d", p, got, want)
@@ -86,11 +86,11 @@ func TestEmptyHistogram(t *testing.T) {
 	var h loadgen.Histogram
 	h.Add(new(loadgen.Histogram))
 	if h.Percentile(99) != 0 || h.Mean() != 0 || h.Max() != 0 || h.Min() != 0 || h.Classes() != nil {
-		t.Error("something is told of nothing")
+		t.Error("an empty histogram has values")
 	}
 	h.Record(-time.Second)
 	if h.Max() != 0 || h.Count() != 1 {
-		t.Errorf("a clock that went back counts as %v", h.Max())
+		t.Errorf("a negative value counts as %v", h.Max())
 	}
 }
 

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// HTTP is how an HTTP server is asked. Answers of 2xx are allowed, those of 429 denied, others failed.
+// HTTP configures an HTTP target. Status 2xx counts as allowed, 429 as denied, any other as failed.
 type HTTP struct {
-	URL     *url.URL // for its host and port
-	Full    Pattern  // the URL in full
+	URL     *url.URL // URL of the first key, for host and port
+	Full    Pattern  // URL by key
 	TLS     *tls.Config
 	Callers int
 	Method  string
@@ -24,13 +24,13 @@ type HTTP struct {
 	Body    Pattern
 }
 
-// A Header is one of a request's.
+// A Header is a header of a request.
 type Header struct {
 	Name  string
 	Value Pattern
 }
 
-// maxBody is how much of an answer is read before its connection is closed instead.
+// maxBody is the maximum number of bytes read of a response. The connection of a larger one is closed.
 const maxBody = 1 << 20
 
 type httpTarget struct {
@@ -38,7 +38,8 @@ type httpTarget struct {
 	transport *http.Transport
 }
 
-// NewHTTP returns an HTTP server, when something listens there. Redirects are not followed, and no proxy is used.
+// NewHTTP returns an HTTP target. It returns an error if the server does not accept connections. Redirects are not followed,
+// and no proxy is used.
 func NewHTTP(ctx context.Context, cfg HTTP) (Target, error) {
 	addr := cfg.URL.Host
 	if cfg.URL.Port() == "" {
@@ -55,7 +56,7 @@ func NewHTTP(ctx context.Context, cfg HTTP) (Target, error) {
 		DialContext:     (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSClientConfig: cfg.TLS, TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true,
 		MaxIdleConns: 0, MaxIdleConnsPerHost: max(1, cfg.Callers), IdleConnTimeout: time.Minute,
-		DisableCompression: true, // what is asked for is what users ask for: -H 'Accept-Encoding: gzip'
+		DisableCompression: true, // compression only if requested with -H 'Accept-Encoding: gzip'
 	}}, nil
 }
 
@@ -83,12 +84,12 @@ func (c *httpCaller) Ask(ctx context.Context, keys []int64, answered func(Answer
 		if err != nil {
 			return err
 		}
-		if resp.StatusCode != http.StatusSwitchingProtocols { // after which reading would not end with ctx
+		if resp.StatusCode != http.StatusSwitchingProtocols { // reads from an upgraded connection do not end with ctx
 			_, err = io.CopyN(io.Discard, resp.Body, maxBody)
 		}
 		_ = resp.Body.Close()
 		if err != nil && err != io.EOF {
-			return fmt.Errorf("the answer's body: %w", err)
+			return fmt.Errorf("response body: %w", err)
 		}
 		answered(httpAnswer(resp.StatusCode))
 	}
@@ -97,7 +98,7 @@ func (c *httpCaller) Ask(ctx context.Context, keys []int64, answered func(Answer
 
 func (c *httpCaller) request(ctx context.Context, key int64) (*http.Request, error) {
 	var body io.Reader
-	if text := c.of.Body.Append(nil, key); len(text) > 0 { // a new one: the transport may still read the last
+	if text := c.of.Body.Append(nil, key); len(text) > 0 { // a new slice, because the transport may still read the previous one
 		body = bytes.NewReader(text)
 	}
 	c.text = c.of.Full.Append(c.text[:0], key)

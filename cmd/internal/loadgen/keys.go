@@ -2,14 +2,14 @@ package loadgen
 
 import "math/rand/v2"
 
-// Keys says which keys are asked about.
+// Keys is the number of keys and the distribution of requests over them.
 type Keys struct {
-	Count int64   // how many there are; 0 means 1
-	Zipf  float64 // the exponent of Zipf's law, above 1: few keys get most requests; 0: all get as many
+	Count int64   // number of keys; 0 means 1
+	Zipf  float64 // exponent of Zipf's law, above 1: few keys get most requests; 0 means uniform
 	Seed  uint64
 }
 
-// chooser returns the choice of one caller.
+// chooser returns the function with which a caller chooses its keys.
 func (k Keys) chooser(caller int) func() int64 {
 	r := rand.New(rand.NewPCG(k.Seed, uint64(caller)))
 	switch {

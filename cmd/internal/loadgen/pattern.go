@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// Patterns are texts of a request that differ with its key, such as 10.0.0.{1..100}. Keys have numbers, and every pattern
-// is filled by the number: {1..100} by itself makes a hundred keys, and each further range as many times more. {key} is the
-// number of one of Keys, the same wherever it stands.
+// Patterns parses the parts of a request that depend on its key, such as 10.0.0.{1..100}. Keys are numbered, and the number
+// determines the text of every pattern: the number of keys is the product of the sizes of all ranges. {key} is a number
+// below Keys, the same in all patterns.
 type Patterns struct {
-	Keys int64 // that {key} stands for; 0 refuses it
+	Keys int64 // number of values of {key}; 0 makes {key} an error
 
-	size   int64 // of all ranges so far, multiplied
-	stride int64 // of {key}; 0: it was not used
+	size   int64 // product of all ranges so far
+	stride int64 // stride of {key}; 0 if it was not used
 }
 
-// MaxKeys is how many keys there may be.
+// MaxKeys is the maximum number of keys.
 const MaxKeys = 1_000_000_000
 
 // A Pattern is a text with ranges.
@@ -27,18 +27,18 @@ type Pattern struct {
 	tail  string
 }
 
-// A span is text, and the range after it.
+// A span is a text and the range after it.
 type span struct {
 	before string
 	from   int64
 	size   int64
-	stride int64 // how many keys have the same number here before the next
-	width  int   // zeros are put before shorter numbers
+	stride int64 // number of consecutive keys with the same value here
+	width  int   // minimum number of digits, filled with zeros
 }
 
 var ranges = regexp.MustCompile(`\{(?:(\d{1,18})\.\.(\d{1,18})|key)\}`)
 
-// Parse reads a text. Braces around anything but a range or key are left as they are.
+// Parse parses a text. Braces around anything except a range or key are not special.
 func (p *Patterns) Parse(text string) (Pattern, error) {
 	var out Pattern
 	at := 0
@@ -60,10 +60,10 @@ func (p *Patterns) Parse(text string) (Pattern, error) {
 	return out, nil
 }
 
-// key makes a span of {key}.
+// key sets the span of {key}.
 func (p *Patterns) key(s *span) error {
 	if p.Keys < 1 {
-		return errors.New("say how many keys there are with --keys 1000, or write a range, such as {1..1000}")
+		return errors.New("{key} needs the number of keys: add --keys 1000, or write a range such as {1..1000}")
 	}
 	s.size, s.stride = p.Keys, p.stride
 	if p.stride > 0 {
@@ -74,7 +74,7 @@ func (p *Patterns) key(s *span) error {
 	return err
 }
 
-// rangeOf makes a span of a range.
+// rangeOf sets the span of a range.
 func (p *Patterns) rangeOf(s *span, low, high string) error {
 	last, _ := strconv.ParseInt(high, 10, 64) // 18 digits fit
 	s.from, _ = strconv.ParseInt(low, 10, 64)
@@ -88,23 +88,23 @@ func (p *Patterns) rangeOf(s *span, low, high string) error {
 	return p.multiply(s)
 }
 
-// multiply makes each key so far as many as the span has numbers.
+// multiply multiplies the number of keys by the size of the span.
 func (p *Patterns) multiply(s *span) error {
 	s.stride = max(1, p.size)
 	if s.size > MaxKeys/s.stride {
-		return fmt.Errorf("at most %d keys are possible, all ranges multiplied", MaxKeys)
+		return fmt.Errorf("too many keys: the product of all ranges is at most %d", MaxKeys)
 	}
 	p.size = s.size * s.stride
 	return nil
 }
 
-// Count is how many keys all patterns together make.
+// Count returns the number of keys of all patterns together.
 func (p *Patterns) Count() int64 { return max(1, p.size) }
 
-// UsesKey tells whether a pattern has {key}.
+// UsesKey reports whether a pattern contains {key}.
 func (p *Patterns) UsesKey() bool { return p.stride > 0 }
 
-// Append writes the text for a key behind b.
+// Append appends the text for a key to b.
 func (t Pattern) Append(b []byte, key int64) []byte {
 	for i := range t.parts {
 		s := &t.parts[i]
@@ -126,5 +126,5 @@ func digits(n int64) int {
 	return count
 }
 
-// Text is the text for a key.
+// Text returns the text for a key.
 func (t Pattern) Text(key int64) string { return string(t.Append(nil, key)) }

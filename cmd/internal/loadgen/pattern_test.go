@@ -12,7 +12,7 @@ func TestPatterns(t *testing.T) {
 		keys  int64
 		texts []string
 		count int64
-		want  map[int64]string // by key, all texts joined
+		want  map[int64]string // by key: all texts, joined
 	}{
 		{0, []string{"plain"}, 1, map[int64]string{0: "plain"}},
 		{0, []string{"10.0.0.{1..100}"}, 100, map[int64]string{0: "10.0.0.1", 99: "10.0.0.100"}},
@@ -48,7 +48,7 @@ func TestPatterns(t *testing.T) {
 			seen[got] = true
 		}
 		if int64(len(seen)) != test.count {
-			t.Errorf("%q: %d different ones, want %d", test.texts, len(seen), test.count)
+			t.Errorf("%q: %d different texts, want %d", test.texts, len(seen), test.count)
 		}
 	}
 }
@@ -57,8 +57,8 @@ func TestPatternFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"{key}":                     "--keys 1000",
 		"{9..1}":                    "the smaller number first",
-		"{1..1000000}-{1..1000000}": "at most 1000000000 keys",
-		"{0..999999999999999999}":   "at most 1000000000 keys",
+		"{1..1000000}-{1..1000000}": "the product of all ranges is at most 1000000000",
+		"{0..999999999999999999}":   "the product of all ranges is at most 1000000000",
 	} {
 		p := loadgen.Patterns{}
 		if _, err := p.Parse(text); err == nil || !strings.Contains(err.Error(), want) {

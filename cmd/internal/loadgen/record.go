@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// A Point is what happened in a part of a run.
+// A Point is the results of one interval of a run.
 type Point struct {
-	At                      time.Duration // its end, from the run's begin
-	For                     time.Duration // how long it was
+	At                      time.Duration // end of the interval, from the start of the run
+	For                     time.Duration // length of the interval
 	Allowed, Denied, Failed int64
 	Latency                 Histogram
 }
@@ -27,25 +27,25 @@ func (p *Point) reset() {
 }
 
 const (
-	pointInterval = 100 * time.Millisecond // at first
-	maxPoints     = 200                    // beyond these, each is joined with the next
-	maxTexts      = 20                     // codes, and reasons of failure, that are told apart
+	pointInterval = 100 * time.Millisecond // initial interval
+	maxPoints     = 200                    // when exceeded, neighbouring points are joined
+	maxTexts      = 20                     // maximum number of different codes and of different errors
 	otherTexts    = "others"
 )
 
-// A recorder collects what callers see. Callers share a few parts of it, and take turns on each.
+// A recorder collects the results of callers. It has several parts, each shared by some callers, to reduce lock contention.
 type recorder struct {
 	begun time.Time
 	parts []recorderPart
 
-	mu     sync.Mutex // guards the following
+	mu     sync.Mutex // guards the fields below
 	points []Point
 	every  time.Duration
 	sum    Point
 }
 
 type recorderPart struct {
-	mu      sync.Mutex // guards the following
+	mu      sync.Mutex // guards the fields below
 	point   Point
 	codes   map[string]int64
 	reasons map[string]int64
@@ -53,8 +53,8 @@ type recorderPart struct {
 	cut     int64
 	late    int64
 	maxLate time.Duration
-	last    time.Time // when the last answer came
-	_       [64]byte  // apart from the next one's lock
+	last    time.Time // time of the last response
+	_       [64]byte  // padding against false sharing with the next part
 }
 
 func newRecorder(begun time.Time) *recorder {
@@ -67,7 +67,7 @@ func newRecorder(begun time.Time) *recorder {
 
 func (r *recorder) of(caller int) *recorderPart { return &r.parts[caller%len(r.parts)] }
 
-// answered records an answer to a request that counts from a time.
+// answered records a response. The latency is measured from the time from.
 func (p *recorderPart) answered(a Answer, from, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,8 +84,8 @@ func (p *recorderPart) answered(a Answer, from, now time.Time) {
 	p.last = now
 }
 
-// failed records a request without an answer. How long it took is part of the latencies only if time ran out: that long a
-// caller waited. A connection that is refused takes no time, and would make a dead server look fast.
+// failed records a request without a response. Its latency counts only after a timeout, because the caller waited that long.
+// A refused connection fails at once and would make an unavailable server look fast.
 func (p *recorderPart) failed(err error, from, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +97,7 @@ func (p *recorderPart) failed(err error, from, now time.Time) {
 	p.last = now
 }
 
-// count counts a text, and not too many different ones: a server may put anything there.
+// count counts a text. The number of different texts is bounded, because a server can send anything.
 func count(m map[string]int64, text string) {
 	if _, known := m[text]; !known && len(m) >= maxTexts {
 		text = otherTexts
@@ -105,17 +105,17 @@ func count(m map[string]int64, text string) {
 	m[text]++
 }
 
-// miss records a request that was due and never sent. Who waits for it has waited this long at least.
+// miss records a request that was due and not sent. Its latency is at least the time since it was due.
 func (p *recorderPart) miss(from, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.missed++
 	p.point.Failed++
 	p.point.Latency.Record(now.Sub(from))
-	count(p.reasons, "never sent: no caller was free")
+	count(p.reasons, "not sent: all clients were busy")
 }
 
-// wasLate records that requests went out later than they should have.
+// wasLate records n requests that were sent late.
 func (p *recorderPart) wasLate(n int64, by time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,14 +123,14 @@ func (p *recorderPart) wasLate(n int64, by time.Duration) {
 	p.maxLate = max(p.maxLate, by)
 }
 
-// cutOff records requests whose answers nobody waited for, because the run was interrupted.
+// cutOff records requests without a response because the run was interrupted.
 func (p *recorderPart) cutOff(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut += n
 }
 
-// collect makes a point of what was seen since the last one.
+// collect adds a point with the results since the previous one.
 func (r *recorder) collect(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,7 +139,7 @@ func (r *recorder) collect(now time.Time) {
 	if n := len(r.points); n > 0 {
 		p.For -= r.points[n-1].At
 	}
-	if n := len(r.points); n > 0 && p.For < r.every/2 { // too short to say how much that is in a second
+	if n := len(r.points); n > 0 && p.For < r.every/2 { // too short for a rate per second
 		p.For += r.points[n-1].For
 		p.add(&r.points[n-1])
 		r.points = r.points[:n-1]
@@ -158,7 +158,7 @@ func (r *recorder) collect(now time.Time) {
 	}
 }
 
-// thin joins neighbours.
+// thin joins neighbouring points and doubles the interval.
 func (r *recorder) thin() {
 	r.every *= 2
 	half := r.points[:0]
@@ -181,7 +181,7 @@ func (r *recorder) step() time.Duration {
 	return r.every
 }
 
-// result is all that was seen. No caller records any more.
+// result returns the result. All callers must have ended.
 func (r *recorder) result(now time.Time) *Result {
 	r.collect(now)
 	out := &Result{Begun: r.begun, Codes: map[string]int64{}, Reasons: map[string]int64{}, Points: r.points, Sum: r.sum}

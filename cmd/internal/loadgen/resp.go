@@ -14,12 +14,11 @@ import (
 	"time"
 )
 
-// RESP is how a server that speaks Redis' protocol is asked: with CL.THROTTLE, as redis-cell has it. Each caller has a
-// connection.
+// RESP configures a target that uses the Redis protocol: CL.THROTTLE of redis-cell. Each caller has its own connection.
 type RESP struct {
 	URL                  *url.URL
 	TLS                  *tls.Config
-	Password             string // empty: none
+	Password             string // "" means none
 	Key                  Pattern
 	Burst, Count, Period int64
 	Quantity             int64
@@ -27,7 +26,7 @@ type RESP struct {
 
 type respTarget struct{ RESP }
 
-// NewRESP returns a server that speaks Redis' protocol.
+// NewRESP returns a target that uses the Redis protocol. It returns an error if the server does not accept connections.
 func NewRESP(ctx context.Context, cfg RESP) (Target, error) {
 	if err := reach(ctx, cfg.URL.Host); err != nil {
 		return nil, err
@@ -47,11 +46,11 @@ func (t *respTarget) Dial(ctx context.Context) (Caller, error) {
 
 type respCaller struct {
 	of      *RESP
-	conn    net.Conn // nil after a fault
+	conn    net.Conn // nil after an error
 	in      *bufio.Reader
 	out     []byte
 	text    []byte
-	numbers []byte // the arguments behind the key, as they are sent
+	numbers []byte // encoded arguments after the key
 }
 
 func (c *respCaller) Close() error {
@@ -96,9 +95,10 @@ func (c *respCaller) auth(ctx context.Context) error {
 	return err
 }
 
-// until has the connection fail when the context ends. The caller calls what it returns when it is done.
+// until sets the deadline of the connection to that of ctx, and interrupts it when ctx is done. The caller must call the
+// returned function afterwards.
 func (c *respCaller) until(ctx context.Context) func() bool {
-	deadline, _ := ctx.Deadline() // the zero time is none
+	deadline, _ := ctx.Deadline() // the zero time means no deadline
 	_ = c.conn.SetDeadline(deadline)
 	conn := c.conn
 	return context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
@@ -112,7 +112,8 @@ func (c *respCaller) Ask(ctx context.Context, keys []int64, answered func(Answer
 	}
 	stop := c.until(ctx)
 	err := c.exchange(keys, answered)
-	// Answers to what was sent must not be taken for others, nor the end of this call's time for that of the next.
+	// Close the connection after an error or timeout: late replies must not be read as those of later requests, and the
+	// expired deadline must not apply to the next call.
 	if !stop() || err != nil {
 		_ = c.conn.Close()
 		c.conn = nil
@@ -147,7 +148,7 @@ func gone(err error) error {
 	return err
 }
 
-// answer reads five numbers, the first of which is 1 if the request is denied, or an error.
+// answer reads a reply: an error, or five numbers of which the first is 1 if the request is denied.
 func (c *respCaller) answer() (Answer, error) {
 	line, err := c.line()
 	if err != nil {
@@ -157,7 +158,7 @@ func (c *respCaller) answer() (Answer, error) {
 		return Answer{Failed, string(text)}, nil
 	}
 	if string(line) != "*5" {
-		return Answer{}, fmt.Errorf("the answer %.40q is not one to CL.THROTTLE: five numbers", line)
+		return Answer{}, fmt.Errorf("the reply %.40q is not a reply to CL.THROTTLE, which has five numbers", line)
 	}
 	a := Answer{Allowed, "allowed"}
 	for i := range 5 {
@@ -166,15 +167,15 @@ func (c *respCaller) answer() (Answer, error) {
 		}
 		switch {
 		case len(line) < 2 || line[0] != ':':
-			return Answer{}, fmt.Errorf("the answer holds %.40q instead of a number", line)
+			return Answer{}, fmt.Errorf("the reply contains %.40q instead of a number", line)
 		case i == 0 && string(line) != ":0":
-			a = Answer{Denied, "limited"}
+			a = Answer{Denied, "denied"}
 		}
 	}
 	return a, nil
 }
 
-// line reads a line. It is valid until the next.
+// line reads a line without CRLF. It is valid until the next read.
 func (c *respCaller) line() ([]byte, error) {
 	b, err := c.in.ReadSlice('\n')
 	if err != nil {

@@ -18,17 +18,17 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// RLS is how a server of Envoy's rate limit protocol is asked.
+// RLS configures a target that uses Envoy's rate limit protocol.
 type RLS struct {
-	URL         *url.URL // its host and port
+	URL         *url.URL // host and port
 	TLS         *tls.Config
-	Connections int // that callers share
+	Connections int // number of connections, shared by the callers
 	Domain      string
 	Descriptors [][]Entry
-	Hits        uint32 // 0: none are named, which means one
+	Hits        uint32 // hits_addend; 0 leaves it out, which means 1
 }
 
-// An Entry is a part of a descriptor.
+// An Entry is an entry of a descriptor.
 type Entry struct{ Key, Value Pattern }
 
 const rlsMethod = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
@@ -39,7 +39,7 @@ type rlsTarget struct {
 	next  int
 }
 
-// NewRLS returns a server of Envoy's protocol, when all connections are made.
+// NewRLS returns a target that uses Envoy's protocol, after all connections are established.
 func NewRLS(ctx context.Context, cfg RLS) (Target, error) {
 	t := &rlsTarget{RLS: cfg}
 	if err := reach(ctx, cfg.URL.Host); err != nil {
@@ -78,7 +78,7 @@ func connected(ctx context.Context, c *grpc.ClientConn) error {
 		case s == connectivity.Ready:
 			return nil
 		case !c.WaitForStateChange(ctx, s):
-			return fmt.Errorf("%s accepts connections and does not speak gRPC: is this its address? rls:// is without TLS, rlss:// with", c.CanonicalTarget())
+			return fmt.Errorf("%s accepts connections but does not use gRPC: check the address; rls:// is without TLS, rlss:// with TLS", c.CanonicalTarget())
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (c *rlsCaller) Ask(ctx context.Context, keys []int64, answered func(Answer)
 	return nil
 }
 
-// encode writes a RateLimitRequest.
+// encode encodes a RateLimitRequest for a key into c.request.
 func (c *rlsCaller) encode(key int64) {
 	c.request = append(appendTag(c.request[:0], 1, len(c.of.Domain)), c.of.Domain...)
 	for _, d := range c.of.Descriptors {
@@ -148,7 +148,7 @@ func appendTag(b []byte, n protowire.Number, size int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, n, protowire.BytesType), uint64(size))
 }
 
-// rlsAnswer reads the overall code of a RateLimitResponse.
+// rlsAnswer decodes the overall code of a RateLimitResponse.
 func rlsAnswer(b []byte) (Answer, error) {
 	code := uint64(0)
 	for len(b) > 0 {
@@ -176,7 +176,7 @@ func rlsAnswer(b []byte) (Answer, error) {
 	return Answer{Failed, "UNKNOWN"}, nil
 }
 
-// asIs passes messages as they are.
+// asIs is a codec for encoded messages.
 type asIs struct{}
 
 func (asIs) Name() string { return "proto" }

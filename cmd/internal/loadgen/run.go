@@ -9,45 +9,45 @@ import (
 	"time"
 )
 
-// A Plan is how a server is asked. It ends after Duration or Requests, whichever comes first; 0 is no bound.
+// A Plan describes a load test. It ends after Duration or Requests, whichever comes first; 0 means no bound.
 type Plan struct {
 	Target   Target
-	Callers  int // how many requests, or groups of them, are under way at once at most
-	Pipeline int // requests in a group, at most; 0 means 1
+	Callers  int // maximum number of concurrent requests, or groups of pipelined requests
+	Pipeline int // maximum number of requests per group; 0 means 1
 	Keys     Keys
 
-	Rate     float64 // requests a second, an open loop; 0: a closed loop
+	Rate     float64 // requests per second of an open loop; 0 means a closed loop
 	Duration time.Duration
 	Requests int64
-	Warmup   time.Duration // before that, the same without being measured
-	Timeout  time.Duration // for an answer
+	Warmup   time.Duration // time with the same load before the measurement
+	Timeout  time.Duration // of a request
 
-	// Progress is called every now and then with what there is so far.
+	// Progress is called about every second with the results so far. Nil means that it is not.
 	Progress func(Progress)
 }
 
-// Progress is how far a run is.
+// Progress is the state of a run.
 type Progress struct {
 	Warmup                  bool
 	Elapsed                 time.Duration
 	Allowed, Denied, Failed int64
-	PerSecond               float64       // of late
-	P99                     time.Duration // of late
+	PerSecond               float64       // responses per second since the last call
+	P99                     time.Duration // 99th percentile of the latency since the last call
 }
 
-// lateAfter is by how much a request must miss its time to be called late. Timers are not much better on a busy machine.
+// lateAfter is the delay after which a request counts as late. Timers are not much more precise on a busy machine.
 const lateAfter = 10 * time.Millisecond
 
-// restAfterFailure is how long a caller in a closed loop waits when something failed, lest it hammers a server that is away.
+// restAfterFailure is the pause of a caller in a closed loop after a failure, so that it does not flood an unavailable server.
 const restAfterFailure = 10 * time.Millisecond
 
 const progressInterval = time.Second
 
-// Run asks until the plan is done. If the context ends before, so does the run, with what was measured until then.
+// Run runs the plan until it ends. If ctx is done before, it returns the results so far.
 func Run(ctx context.Context, p Plan) (*Result, error) {
 	p.Callers, p.Pipeline = max(1, p.Callers), max(1, p.Pipeline)
 	if p.Duration <= 0 && p.Requests <= 0 {
-		return nil, errors.New("a load has no end: give it a duration or a number of requests")
+		return nil, errors.New("neither a duration nor a number of requests is set")
 	}
 	callers, err := dialAll(ctx, &p)
 	defer func() {
@@ -84,13 +84,13 @@ func dialAll(ctx context.Context, p *Plan) ([]Caller, error) {
 	return callers, nil
 }
 
-// A run is one carrying out of a plan.
+// A run is one execution of a plan.
 type run struct {
 	Plan
 	warmup bool
 	begun  time.Time
-	total  int64        // requests, in all; in a closed loop without that bound it is very large
-	next   atomic.Int64 // the number of the request that nobody has taken on yet
+	total  int64        // total number of requests; practically unlimited in a closed loop without that bound
+	next   atomic.Int64 // number of the next request
 	*recorder
 }
 
@@ -121,7 +121,7 @@ func (r *run) do(ctx context.Context, callers []Caller) *Result {
 	return out
 }
 
-// watch makes points of the run, and tells how far it is.
+// watch collects points and calls Progress until ctx is done.
 func (r *run) watch(ctx context.Context) {
 	told := r.begun
 	var last Progress
@@ -158,13 +158,13 @@ func (r *run) progress(last Progress, now time.Time) Progress {
 	return p
 }
 
-// A group is requests that are sent together, and from when each counts.
+// A group is requests that are sent together, and the start of the latency of each.
 type group struct {
 	keys []int64
 	from []time.Time
 }
 
-// caller asks again and again.
+// caller sends requests until the plan ends.
 func (r *run) caller(ctx context.Context, number int, c Caller) {
 	seen, choose := r.of(number), r.Keys.chooser(number)
 	var g group
@@ -182,13 +182,13 @@ func (r *run) caller(ctx context.Context, number int, c Caller) {
 	}
 }
 
-// ask sends a group and tells whether it was answered.
+// ask sends a group and reports whether all requests got a response.
 func (r *run) ask(ctx context.Context, c Caller, g *group, seen *recorderPart) bool {
 	within, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	answers := 0
 	err := c.Ask(within, g.keys, func(a Answer) {
-		if answers < len(g.from) { // a caller that says more is wrong, and is found out by the sums
+		if answers < len(g.from) { // a caller that reports more has a bug, which the sums show
 			seen.answered(a, g.from[answers], time.Now())
 		}
 		answers++
@@ -201,7 +201,7 @@ func (r *run) ask(ctx context.Context, c Caller, g *group, seen *recorderPart) b
 		return false
 	}
 	if err == nil {
-		err = errors.New("fewer answers than requests")
+		err = errors.New("fewer responses than requests")
 	}
 	now := time.Now()
 	for _, from := range g.from[answers:] {
@@ -210,7 +210,7 @@ func (r *run) ask(ctx context.Context, c Caller, g *group, seen *recorderPart) b
 	return false
 }
 
-// take takes on the next requests, and waits until they are due. It is false if there are none any more.
+// take assigns the next requests to g and waits until they are due. It reports whether there were any left.
 func (r *run) take(ctx context.Context, g *group, seen *recorderPart) bool {
 	g.from = g.from[:0]
 	if r.Rate == 0 {
@@ -231,7 +231,8 @@ func (r *run) takeClosed(g *group) bool {
 	return len(g.from) > 0
 }
 
-// takeDue takes on one request and waits for its time, and then those that are due as well.
+// takeDue assigns one request to g, waits until it is due, and adds further requests that are due by then. It reports whether
+// there were any left.
 func (r *run) takeDue(ctx context.Context, g *group, seen *recorderPart) bool {
 	i := r.next.Add(1) - 1
 	if i >= r.total {
@@ -270,7 +271,7 @@ func (r *run) due(i int64) time.Time {
 	return r.begun.Add(time.Duration(float64(i) / r.Rate * float64(time.Second)))
 }
 
-// rest waits, and reports whether the context still goes on.
+// rest waits for d and reports whether ctx is not done.
 func rest(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -14,9 +14,9 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
 )
 
-// A fake is a server in virtual time.
+// A fake is a server with a virtual clock.
 type fake struct {
-	serve func(ctx context.Context, n int) (loadgen.Answer, error) // n: how many were asked before
+	serve func(ctx context.Context, n int) (loadgen.Answer, error) // n is the number of requests before
 
 	mu     sync.Mutex
 	asked  int
@@ -50,7 +50,7 @@ func (f *fake) Ask(ctx context.Context, keys []int64, answered func(loadgen.Answ
 	return nil
 }
 
-// pause waits in virtual time.
+// pause waits on the virtual clock.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -78,7 +78,7 @@ func counts(r *loadgen.Result) string {
 	return fmt.Sprintf("%d allowed, %d denied, %d failed", r.Sum.Allowed, r.Sum.Denied, r.Sum.Failed)
 }
 
-// stalling answers in a millisecond, but for a second in which it answers nothing.
+// stalling responds in 1 ms, except during a stall of 1 s.
 func stalling(begun time.Time) *fake {
 	return newFake(func(ctx context.Context, _ int) (loadgen.Answer, error) {
 		ends := time.Since(begun) + time.Millisecond
@@ -93,14 +93,14 @@ func near(got, want time.Duration) bool {
 	return got >= want && float64(got) <= float64(want)*(1+loadgen.Precision)
 }
 
-// A server that stalls for a second makes everybody wait who came in that second, and the result says so: whoever has
-// callers enough for all of them, and who has one alone, whose requests then go out late.
+// The latencies of an open loop include those of all requests that were due during a stall of 1 s: with enough callers, and
+// with a single one, which sends the requests late.
 func TestStallIsSeenByAllWhoWouldWait(t *testing.T) {
 	const rate = 100
 	for _, callers := range []int{150, 1} {
 		synctest.Test(t, func(t *testing.T) {
 			r := run(t, loadgen.Plan{Target: stalling(time.Now()), Callers: callers, Rate: rate, Duration: 3 * time.Second})
-			var want loadgen.Histogram // each asks when it is due, or when the caller is free again
+			var want loadgen.Histogram // each request is sent when it is due, or when the caller is free
 			free := make([]time.Duration, callers)
 			for i := range 3 * rate {
 				due := time.Duration(i) * time.Second / rate
@@ -124,11 +124,11 @@ func TestStallIsSeenByAllWhoWouldWait(t *testing.T) {
 					t.Errorf("%d callers: p%v is %v, want %v", callers, p, got, want.Percentile(p))
 				}
 			}
-			if !near(h.Percentile(99), 971*time.Millisecond) { // the third of 300 that came into the stall
-				t.Errorf("%d callers: p99 is %v, and callers waited for a second", callers, h.Percentile(99))
+			if !near(h.Percentile(99), 971*time.Millisecond) { // the third of 300 requests due during the stall
+				t.Errorf("%d callers: p99 is %v, although requests waited for up to 1 s", callers, h.Percentile(99))
 			}
 			if r.Behind() != (callers == 1) {
-				t.Errorf("%d callers: late %d, so the schedule was kept: %t", callers, r.Late, !r.Behind())
+				t.Errorf("%d callers: %d late, on schedule: %t", callers, r.Late, !r.Behind())
 			}
 			if took := r.Elapsed; took != 3*time.Second {
 				t.Errorf("took %v", took)
@@ -137,27 +137,27 @@ func TestStallIsSeenByAllWhoWouldWait(t *testing.T) {
 	}
 }
 
-// A closed loop has one request that waits: it is for what a server can do, not for how long callers wait.
+// In a closed loop one request per caller waits for the stall, because it measures capacity instead of latency.
 func TestClosedLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := stalling(time.Now())
 		r := run(t, loadgen.Plan{Target: f, Callers: 2, Duration: 3 * time.Second})
 		if want := int64(2 * 1999); math.Abs(float64(r.Sum.Allowed-want)) > 4 || r.Sum.Allowed != int64(f.asked) {
-			t.Errorf("%d answers of %d, want %d", r.Sum.Allowed, f.asked, want)
+			t.Errorf("%d responses of %d requests, want %d", r.Sum.Allowed, f.asked, want)
 		}
 		if p := r.Sum.Latency.Percentile(99); !near(p, time.Millisecond) || r.Sum.Latency.Max() < time.Second {
 			t.Errorf("p99 %v, max %v", p, r.Sum.Latency.Max())
 		}
-		// Each point is a tenth of a second, and there are none with answers in the stall.
+		// Each point is 100 ms long, and those during the stall have no responses.
 		sum := loadgen.Point{}
 		for _, p := range r.Points {
 			sum.Allowed += p.Allowed
 			if inside := p.At > 1100*time.Millisecond && p.At < 2*time.Second; inside && p.Allowed > 0 {
-				t.Errorf("%d answers until %v", p.Allowed, p.At)
+				t.Errorf("%d responses until %v", p.Allowed, p.At)
 			}
 		}
 		if len(r.Points) < 29 || len(r.Points) > 31 || sum.Allowed != r.Sum.Allowed {
-			t.Errorf("%d points with %d answers", len(r.Points), sum.Allowed)
+			t.Errorf("%d points with %d responses", len(r.Points), sum.Allowed)
 		}
 	})
 }
@@ -197,21 +197,21 @@ func TestRequestsAreExact(t *testing.T) {
 				without += n
 			}
 			if answers+without != p.Requests {
-				t.Errorf("%d answers and %d without one", answers, without)
+				t.Errorf("%d responses and %d requests without one", answers, without)
 			}
-			if p.Pipeline <= 1 && int64(f.asked)-warm.Load() != p.Requests { // of a group that fails, the rest is not asked
-				t.Errorf("%d were asked", int64(f.asked)-warm.Load())
+			if p.Pipeline <= 1 && int64(f.asked)-warm.Load() != p.Requests { // the rest of a failed group is not sent
+				t.Errorf("%d requests were sent", int64(f.asked)-warm.Load())
 			}
 		})
 	}
 }
 
-// Requests that are due at once are sent together, and no more than that.
+// Requests that are due at the same time are pipelined, and no others.
 func TestOpenLoopPipeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(func(ctx context.Context, n int) (loadgen.Answer, error) {
 			if n == 0 {
-				return yes, pause(ctx, 100*time.Millisecond) // so that the next ten are due
+				return yes, pause(ctx, 100*time.Millisecond) // so that the next 10 are due
 			}
 			return yes, nil
 		})
@@ -222,7 +222,7 @@ func TestOpenLoopPipeline(t *testing.T) {
 	})
 }
 
-// Time that runs out counts as having waited; what fails at once does not count as fast.
+// A timeout counts as latency; an immediate failure does not.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(func(ctx context.Context, n int) (loadgen.Answer, error) {
@@ -235,7 +235,7 @@ func TestFailures(t *testing.T) {
 			return yes, errors.New("read tcp 127.0.0.1:4711->127.0.0.1:80: reset")
 		})
 		r := run(t, loadgen.Plan{Target: f, Callers: 1, Requests: 9, Timeout: time.Second})
-		if r.Sum.Allowed != 3 || r.Sum.Failed != 6 || r.Reasons["no answer in time"] != 3 || r.Reasons["read tcp 127.0.0.1:80: reset"] != 3 {
+		if r.Sum.Allowed != 3 || r.Sum.Failed != 6 || r.Reasons["no response in time"] != 3 || r.Reasons["read tcp 127.0.0.1:80: reset"] != 3 {
 			t.Errorf("%s %v", counts(r), r.Reasons)
 		}
 		if h := &r.Sum.Latency; h.Count() != 6 || h.Max() != time.Second || !near(h.Percentile(50), time.Millisecond) {
@@ -244,7 +244,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// A server that never answers does not keep a run from its end, and what was due is not forgotten.
+// A server that never responds does not delay the end of a run, and all requests that were due are counted.
 func TestNeverSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
@@ -262,7 +262,7 @@ func TestNeverSent(t *testing.T) {
 	})
 }
 
-// An interrupt ends a run at once, and what was under way is neither an answer nor an error.
+// An interrupt ends a run at once. Requests in flight count as cut, not as responses or errors.
 func TestInterrupt(t *testing.T) {
 	for _, rate := range []float64{0, 1000} {
 		synctest.Test(t, func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// A server that is away is asked again now and then, not as fast as the machine can.
+// An unavailable server gets a request every 10 ms per caller, not as many as possible.
 func TestDeadServerIsNotHammered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(func(ctx context.Context, _ int) (loadgen.Answer, error) {
@@ -326,7 +326,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// However long a run is, its points stay few and hold everything.
+// The number of points of a long run is bounded, and they include all requests.
 func TestPointsStayFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(func(context.Context, int) (loadgen.Answer, error) { return yes, nil })
@@ -342,20 +342,20 @@ func TestPointsStayFew(t *testing.T) {
 		for _, p := range r.Points {
 			sum += p.Allowed
 			if at += p.For; p.At != at {
-				t.Fatalf("a point until %v ends at %v", p.At, at)
+				t.Fatalf("the point until %v ends at %v", p.At, at)
 			}
 		}
 		if sum != 1200 || r.Requests() != 1200 || r.Elapsed != 10*time.Minute {
-			t.Errorf("%d answers in points, %d in all, in %v", sum, r.Requests(), r.Elapsed)
+			t.Errorf("%d responses in points, %d in total, in %v", sum, r.Requests(), r.Elapsed)
 		}
 		if told < 80 || last.Allowed < 1150 || last.PerSecond < 1.5 || last.PerSecond > 2.5 {
-			t.Errorf("told %d times, at last %+v", told, last)
+			t.Errorf("Progress was called %d times, last with %+v", told, last)
 		}
 	})
 }
 
 func TestEndlessPlan(t *testing.T) {
 	if _, err := loadgen.Run(t.Context(), loadgen.Plan{Target: newFake(nil)}); err == nil {
-		t.Error("a plan without an end is carried out")
+		t.Error("a plan without an end is accepted")
 	}
 }

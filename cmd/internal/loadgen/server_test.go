@@ -39,7 +39,7 @@ func address(t *testing.T, text string) *url.URL {
 	return u
 }
 
-// target closes a target when the test ends.
+// target returns a target that is closed when the test ends.
 func target(t *testing.T, to loadgen.Target, err error) loadgen.Target {
 	t.Helper()
 	if err != nil {
@@ -59,15 +59,15 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// limiting counts requests, and how they were answered.
+// limiting counts requests and responses.
 type limiting struct {
 	pb.UnimplementedRateLimitServiceServer
 	asked, allowed, denied, failed atomic.Int64
 	wrong                          atomic.Pointer[string]
-	die                            func() // after the 500th
+	die                            func() // called after the 500th request
 }
 
-// verdict is for the nth request: most are allowed.
+// verdict returns the kind of the response to the nth request. Most are allowed.
 func (l *limiting) verdict() loadgen.Kind {
 	n := l.asked.Add(1)
 	if n == 500 && l.die != nil {
@@ -87,19 +87,19 @@ func (l *limiting) verdict() loadgen.Kind {
 
 func (l *limiting) fault(text string) { l.wrong.CompareAndSwap(nil, &text) }
 
-// agrees wants a result to be what the server did.
+// agrees fails the test unless the result matches the counts of the server.
 func (l *limiting) agrees(t *testing.T, r *loadgen.Result) {
 	t.Helper()
 	if text := l.wrong.Load(); text != nil {
-		t.Errorf("the server was asked %s", *text)
+		t.Errorf("the server received %s", *text)
 	}
 	if r.Sum.Allowed != l.allowed.Load() || r.Sum.Denied != l.denied.Load() || r.Sum.Failed != l.failed.Load() || r.Requests() != l.asked.Load() {
-		t.Errorf("allowed %d, denied %d, failed %d; the server did %d, %d, %d of %d",
+		t.Errorf("allowed %d, denied %d, failed %d; by the server %d, %d, %d of %d",
 			r.Sum.Allowed, r.Sum.Denied, r.Sum.Failed, l.allowed.Load(), l.denied.Load(), l.failed.Load(), l.asked.Load())
 	}
 }
 
-// survives wants a server's death to be seen and not waited for.
+// survives fails the test unless the end of a server is reported as errors without waiting for the timeout.
 func (l *limiting) survives(t *testing.T, r *loadgen.Result) {
 	t.Helper()
 	without := int64(0)
@@ -107,11 +107,11 @@ func (l *limiting) survives(t *testing.T, r *loadgen.Result) {
 		without += n
 	}
 	if without == 0 || r.Sum.Allowed == 0 || r.Sum.Allowed+r.Sum.Denied+r.Sum.Failed != r.Requests() {
-		t.Errorf("%s, without an answer %v", counts(r), r.Reasons)
+		t.Errorf("%s, without a response %v", counts(r), r.Reasons)
 	}
 	for text := range r.Reasons {
-		if text == "" || text == "no answer in time" {
-			t.Errorf("a server that died is seen as %q", text)
+		if text == "" || text == "no response in time" {
+			t.Errorf("the end of a server is reported as %q", text)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (l *limiting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case loadgen.Denied:
 		w.WriteHeader(http.StatusTooManyRequests)
 	default:
-		w.WriteHeader(http.StatusFound) // which is not followed
+		w.WriteHeader(http.StatusFound) // not followed
 	}
 }
 
@@ -199,7 +199,7 @@ func (l *limiting) ShouldRateLimit(_ context.Context, r *pb.RateLimitRequest) (*
 	return &pb.RateLimitResponse{}, nil
 }
 
-// serveRLS returns a plan for a gRPC server and how to end it.
+// serveRLS returns a plan for a gRPC server and a function that stops it.
 func serveRLS(t *testing.T, l *limiting) (loadgen.Plan, func()) {
 	t.Helper()
 	listener, server := listen(t), grpc.NewServer()
@@ -239,7 +239,8 @@ func TestRLSServerDies(t *testing.T) {
 	l.survives(t, run(t, p))
 }
 
-// serveRESP answers every command, which may be many at once, by say, which is told how many came on the connection before.
+// serveRESP replies to every command, also pipelined ones, with say, which gets the number of previous commands of the
+// connection.
 func serveRESP(t *testing.T, say func(before int, command []string) string) *url.URL {
 	t.Helper()
 	return address(t, "redis://"+tcptest.Serve(t, func(c net.Conn) {
@@ -309,7 +310,7 @@ func TestRESP(t *testing.T) {
 	})
 	r := run(t, respPlan(t, u, "secret"))
 	l.agrees(t, r)
-	if r.Requests() != 2000 || r.Codes["allowed"] != 1200 || r.Codes["limited"] != 400 || r.Codes["ERR no"] != 400 {
+	if r.Requests() != 2000 || r.Codes["allowed"] != 1200 || r.Codes["denied"] != 400 || r.Codes["ERR no"] != 400 {
 		t.Errorf("%d requests, %v", r.Requests(), r.Codes)
 	}
 	if _, err := loadgen.Run(t.Context(), respPlan(t, u, "wrong")); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
@@ -317,13 +318,13 @@ func TestRESP(t *testing.T) {
 	}
 }
 
-// What is no answer to CL.THROTTLE is an error for each request, and never an answer to another one.
+// An invalid reply to CL.THROTTLE is an error of its request and never a reply to another one.
 func TestRESPServerThatErrs(t *testing.T) {
 	for answer, want := range map[string]string{
 		"":                             "the server closed the connection",
-		"+OK\r\n":                      `the answer "+OK" is not one to CL.THROTTLE`,
-		"*5\r\n:0\r\n$1\r\n":           `the answer holds "$1" instead of a number`,
-		"HTTP/1.1 400 Bad Request\r\n": "is not one to CL.THROTTLE",
+		"+OK\r\n":                      `the reply "+OK" is not a reply to CL.THROTTLE`,
+		"*5\r\n:0\r\n$1\r\n":           `the reply contains "$1" instead of a number`,
+		"HTTP/1.1 400 Bad Request\r\n": "is not a reply to CL.THROTTLE",
 		"garbage\n":                    "is not Redis' protocol",
 	} {
 		u := serveRESP(t, func(int, []string) string { return answer })
@@ -340,7 +341,7 @@ func TestRESPServerThatErrs(t *testing.T) {
 	}
 }
 
-// Answers that are still under way when something goes wrong are not taken for those to later requests.
+// Replies that are pending after an error are not read as replies to later requests.
 func TestRESPAnswersStayWithTheirRequests(t *testing.T) {
 	u := serveRESP(t, func(before int, _ []string) string {
 		if before == 0 {

@@ -11,39 +11,39 @@ import (
 	"time"
 )
 
-// A Target is a server and how it is asked.
+// A Target is a server and the protocol to use.
 type Target interface {
-	// Dial returns a caller. It asks for nothing yet.
+	// Dial returns a caller. It sends no request.
 	Dial(ctx context.Context) (Caller, error)
-	// Close ends what callers share. They are closed before.
+	// Close frees the resources that callers share. The callers must be closed before.
 	Close() error
 }
 
-// A Caller asks, for one goroutine at a time.
+// A Caller sends requests. It must not be used concurrently.
 type Caller interface {
-	// Ask asks about keys, all at once, and calls answered for each in order as the answers come. Those that have none
-	// when it returns failed for the reason it returns.
+	// Ask sends a request for each key, pipelined if the protocol supports it, and calls answered for each response in order.
+	// If it returns an error, the requests without a response have failed.
 	Ask(ctx context.Context, keys []int64, answered func(Answer)) error
 	Close() error
 }
 
-// A Kind is what became of a request.
+// A Kind is the kind of a response.
 type Kind uint8
 
-// Kinds of answers.
+// Kinds of responses.
 const (
 	Failed  Kind = iota // neither allowed nor denied
 	Allowed             //
 	Denied              //
 )
 
-// An Answer is what a server said.
+// An Answer is a response of a server.
 type Answer struct {
 	Kind Kind
-	Code string // in the protocol's words: OK, OVER_LIMIT, 200
+	Code string // code of the protocol: OK, OVER_LIMIT, 200
 }
 
-// Loopback tells whether a target's address leads nowhere but to this machine. A name must resolve to such addresses alone.
+// Loopback reports whether the host of u is a loopback address, or a name that resolves only to loopback addresses.
 func Loopback(ctx context.Context, u *url.URL) (bool, error) {
 	host := u.Hostname()
 	if ip := net.ParseIP(host); ip != nil {
@@ -61,7 +61,7 @@ func Loopback(ctx context.Context, u *url.URL) (bool, error) {
 	return len(found) > 0, nil
 }
 
-// reach makes sure that something listens, so that a wrong address is one message and not a million errors.
+// reach returns an error if addr does not accept connections, so that a wrong address causes one error instead of many.
 func reach(ctx context.Context, addr string) error {
 	d := net.Dialer{Timeout: 5 * time.Second}
 	c, err := d.DialContext(ctx, "tcp", addr)
@@ -72,14 +72,14 @@ func reach(ctx context.Context, addr string) error {
 }
 
 var (
-	ports = regexp.MustCompile(`\S+:\d+->`) // the caller's own, which differ each time
+	ports = regexp.MustCompile(`\S+:\d+->`) // local addresses, which differ for each connection
 	space = regexp.MustCompile(`\s+`)
 )
 
-// reason is an error in few words, the same for errors of one kind.
+// reason returns a short text of an error, equal for errors of the same kind.
 func reason(err error) string {
 	if timedOut(err) {
-		return "no answer in time"
+		return "no response in time"
 	}
 	var of *url.Error
 	if errors.As(err, &of) {
@@ -92,8 +92,8 @@ func reason(err error) string {
 	return strings.TrimSpace(text)
 }
 
-// errLate is the error of a caller that knows its protocol's own way to say that time is up.
-var errLate = errors.New("no answer in time")
+// errLate is the error of callers that detect a timeout by an error of their protocol.
+var errLate = errors.New("no response in time")
 
 func timedOut(err error) bool {
 	var timeout interface{ Timeout() bool }

@@ -9,38 +9,38 @@ import (
 	"time"
 )
 
-// A Threshold is what a result must keep to, such as p99<5ms, errors<0.1%, denied>0 or rate>1000.
+// A Threshold is a condition on a result, such as p99<5ms, errors<0.1%, denied>0 or rate>1000.
 type Threshold struct {
 	text  string
 	what  string  // min, mean, max, p99.9; rate; requests, allowed, denied, errors
-	p     float64 // of a percentile
+	p     float64 // percentile of p99 and similar
 	op    string
 	value float64 // nanoseconds for latencies
-	share bool    // value is a share of all requests, in percent
+	share bool    // value is a percentage of all requests
 }
 
-// String is the threshold as it was written, without spaces.
+// String returns the threshold as it was written, without spaces.
 func (t Threshold) String() string { return t.text }
 
-// A Verdict is what became of a threshold.
+// A Verdict is the result of checking a threshold.
 type Verdict struct {
 	Threshold Threshold
 	Kept      bool
-	Got       string // what the result has, such as 3.1ms or 0.02%
+	Got       string // measured value, such as 3.1ms or 0.02%
 }
 
 var thresholdForm = regexp.MustCompile(`^\s*([a-z]+|p\d{1,2}(?:\.\d{1,6})?|p100)\s*(<=|>=|<|>)\s*(\S+)\s*$`)
 
-const thresholdHelp = "write something like p99<5ms, mean<=1ms, errors<0.1%, denied>0 or rate>1000"
+const thresholdHelp = "write a condition such as p99<5ms, mean<=1ms, errors<0.1%, denied>0 or rate>1000"
 
-// ParseThreshold reads a threshold.
+// ParseThreshold parses a threshold.
 func ParseThreshold(s string) (Threshold, error) {
 	fault := func(what string) (Threshold, error) {
 		return Threshold{}, fmt.Errorf("%q %s: %s", s, what, thresholdHelp)
 	}
 	m := thresholdForm.FindStringSubmatch(s)
 	if m == nil {
-		return fault("is no threshold")
+		return fault("is not a threshold")
 	}
 	t := Threshold{text: m[1] + m[2] + m[3], what: m[1], op: m[2]}
 	switch t.what {
@@ -49,32 +49,32 @@ func ParseThreshold(s string) (Threshold, error) {
 		t.share = percent
 		n, err := strconv.ParseFloat(number, 64)
 		if err != nil || !(n >= 0) || math.IsInf(n, 0) {
-			return fault(fmt.Sprintf("needs a number or a share: %q is neither", m[3]))
+			return fault(fmt.Sprintf("needs a number or a percentage: %q is neither", m[3]))
 		}
 		if percent && t.what == "requests" {
-			return fault("has all requests as a share of all requests")
+			return fault("needs a number of requests, not a percentage")
 		}
 		t.value = n
 	case "rate":
 		n, err := strconv.ParseFloat(m[3], 64)
 		if err != nil || !(n >= 0) || math.IsInf(n, 0) {
-			return fault(fmt.Sprintf("needs a number of answers in a second: %q is none", m[3]))
+			return fault(fmt.Sprintf("needs a number of responses per second: %q is not a number", m[3]))
 		}
 		t.value = n
 	default:
 		if !t.latency() {
-			return fault("is about something unknown")
+			return fault("has an unknown metric")
 		}
 		d, err := time.ParseDuration(m[3])
 		if err != nil || d < 0 {
-			return fault(fmt.Sprintf("needs a duration: %q is none", m[3]))
+			return fault(fmt.Sprintf("needs a duration: %q is not a duration", m[3]))
 		}
 		t.value = float64(d)
 	}
 	return t, nil
 }
 
-// latency tells whether it is about one, and works out which percentile.
+// latency reports whether the threshold is about latency, and sets the percentile.
 func (t *Threshold) latency() bool {
 	switch t.what {
 	case "min", "mean", "max":
@@ -86,7 +86,7 @@ func (t *Threshold) latency() bool {
 	return ok && err == nil
 }
 
-// Check tells whether a result keeps to the threshold. Nothing is said of latencies if there were none: that is not kept.
+// Check checks a result. A threshold on latency fails if no latency was measured.
 func (t Threshold) Check(r *Result) Verdict {
 	got, text := t.measure(r)
 	kept := false
@@ -106,7 +106,7 @@ func (t Threshold) Check(r *Result) Verdict {
 func (t Threshold) measure(r *Result) (float64, string) {
 	latency := func(d time.Duration) (float64, string) {
 		if r.Sum.Latency.Count() == 0 {
-			return math.NaN(), "no answers"
+			return math.NaN(), "no responses"
 		}
 		return float64(d), Round(d).String()
 	}
@@ -143,7 +143,7 @@ func (t Threshold) measure(r *Result) (float64, string) {
 	return latency(h.Percentile(t.p))
 }
 
-// Round leaves a duration three digits or so.
+// Round rounds a duration to about 3 significant digits.
 func Round(d time.Duration) time.Duration {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {

@@ -53,7 +53,7 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
-// Nothing measured keeps to nothing that is about it.
+// A threshold on a value that was not measured fails.
 func TestThresholdsOfNothing(t *testing.T) {
 	for _, text := range []string{"p99<1h", "p99>0s", "mean<1h", "errors<100%", "denied>=0%"} {
 		th, err := loadgen.ParseThreshold(text)
@@ -61,7 +61,7 @@ func TestThresholdsOfNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v := th.Check(resultOf(0, 0, 0)); v.Kept {
-			t.Errorf("%s is kept, with %s", text, v.Got)
+			t.Errorf("%s passes, with %s", text, v.Got)
 		}
 	}
 }
@@ -71,13 +71,13 @@ func TestThresholdFaults(t *testing.T) {
 		"", "p99", "p99<", "<5ms", "p99<5", "p99<x", "p99=5ms", "p999<5ms", "p<5ms", "q99<5ms", "errors<5ms", "errors<-1",
 		"errors<NaN", "rate>Inf", "rate>10%", "requests<5%", "p99<-5ms", "P99<5ms", "p99 < 5 ms",
 	} {
-		if th, err := loadgen.ParseThreshold(text); err == nil || !strings.Contains(err.Error(), "write something like p99<5ms") {
-			t.Errorf("%q is taken for %v: %v", text, th, err)
+		if th, err := loadgen.ParseThreshold(text); err == nil || !strings.Contains(err.Error(), "write a condition such as p99<5ms") {
+			t.Errorf("%q is parsed as %v: %v", text, th, err)
 		}
 	}
 }
 
-// What is taken for a threshold is written so that it is taken for the same again, and can be checked.
+// The text of a valid threshold parses to the same threshold, and can be checked.
 func FuzzThreshold(f *testing.F) {
 	for _, text := range []string{"p99<5ms", "errors<0.1%", "denied>0", "rate>=1000", "p99.9<=1h2m3s", "mean<1µs", "p1<x", "errors<%"} {
 		f.Add(text)

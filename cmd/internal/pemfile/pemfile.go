@@ -1,5 +1,5 @@
-// Package pemfile reads certificates and keys from PEM files: the one place where the program does so. What a service reads
-// is a regular file, as package plainfile reads files; commands read pipes too, with [StreamPool] and [StreamPair].
+// Package pemfile reads certificates and keys from PEM files. All other packages use it for that. Services read regular files
+// only, with package plainfile; commands read pipes too, with [StreamPool] and [StreamPair].
 package pemfile
 
 import (
@@ -11,19 +11,19 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// MaxBytes is how large a file of certificates or of a key may be. All authorities that systems trust have 250 KB.
+// MaxBytes is the maximum size of a PEM file. The CA bundle of a system has about 250 KB.
 const MaxBytes = 4 << 20
 
-// Read reads a file of certificates or of a key, for [ParsePool] and [ParsePair].
+// Read reads a PEM file, for [ParsePool] and [ParsePair].
 func Read(file string) ([]byte, error) { return plainfile.Read(file, MaxBytes) }
 
-// Pool reads the certificates of authorities.
+// Pool reads CA certificates.
 func Pool(file string) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	return pool, AddTo(pool, file)
 }
 
-// AddTo adds the certificates of authorities to those in the pool.
+// AddTo reads CA certificates and adds them to a pool.
 func AddTo(pool *x509.CertPool, file string) error {
 	pem, err := Read(file)
 	if err != nil {
@@ -32,13 +32,13 @@ func AddTo(pool *x509.CertPool, file string) error {
 	return add(pool, file, pem)
 }
 
-// ParsePool reads the certificates of authorities from what a file holds.
+// ParsePool parses CA certificates. File is the name in errors.
 func ParsePool(file string, pem []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	return pool, add(pool, file, pem)
 }
 
-// StreamPool is [Pool] for commands: the file may be a pipe, which is read until the context ends.
+// StreamPool is [Pool] for commands: the file may be a pipe. Reading it ends when ctx is done.
 func StreamPool(ctx context.Context, file string) (*x509.CertPool, error) {
 	pem, err := plainfile.ReadStream(ctx, file, MaxBytes)
 	if err != nil {
@@ -49,17 +49,17 @@ func StreamPool(ctx context.Context, file string) (*x509.CertPool, error) {
 
 func add(pool *x509.CertPool, file string, pem []byte) error {
 	if !pool.AppendCertsFromPEM(pem) {
-		return fmt.Errorf("%s: there is no certificate in it: it must be PEM, which begins with -----BEGIN CERTIFICATE-----", file)
+		return fmt.Errorf("%s: no certificate found: it must be a PEM file, which begins with -----BEGIN CERTIFICATE-----", file)
 	}
 	return nil
 }
 
-// Pair reads a certificate and its key.
+// Pair reads a certificate and its private key.
 func Pair(cert, key string) (tls.Certificate, error) {
 	return pair(cert, key, Read)
 }
 
-// StreamPair is [Pair] for commands: the files may be pipes, which are read until the context ends.
+// StreamPair is [Pair] for commands: the files may be pipes. Reading them ends when ctx is done.
 func StreamPair(ctx context.Context, cert, key string) (tls.Certificate, error) {
 	return pair(cert, key, func(file string) ([]byte, error) { return plainfile.ReadStream(ctx, file, MaxBytes) })
 }
@@ -76,7 +76,7 @@ func pair(cert, key string, read func(file string) ([]byte, error)) (tls.Certifi
 	return ParsePair(cert, key, certificate, private)
 }
 
-// ParsePair reads a certificate and its key from what their files hold.
+// ParsePair parses a certificate and its private key. Cert and key are the names of the files in errors.
 func ParsePair(cert, key string, certificate, private []byte) (tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(certificate, private)
 	if err != nil {
@@ -85,8 +85,8 @@ func ParsePair(cert, key string, certificate, private []byte) (tls.Certificate, 
 	return pair, nil
 }
 
-// Client is how a client speaks TLS that trusts an authority and shows a certificate, each of which may be empty. The
-// certificate is read for each connection, so that it can be replaced. Errors name the setting. It is nil if all are empty.
+// Client returns the TLS configuration of a client with a CA file and a client certificate, each of which may be empty; it is nil
+// if all are. The certificate is read for each connection, so that it can be replaced. Errors name the setting.
 func Client(ca, cert, key string) (*tls.Config, error) {
 	if ca == "" && cert == "" && key == "" {
 		return nil, nil
@@ -95,12 +95,12 @@ func Client(ca, cert, key string) (*tls.Config, error) {
 	if ca != "" {
 		var err error
 		if secure.RootCAs, err = Pool(ca); err != nil {
-			return nil, fmt.Errorf("tls.ca: %w", err)
+			return nil, fmt.Errorf("tls.ca_file: %w", err)
 		}
 	}
 	if cert != "" {
 		if _, err := Pair(cert, key); err != nil {
-			return nil, fmt.Errorf("tls.cert: %w", err)
+			return nil, fmt.Errorf("tls.cert_file: %w", err)
 		}
 		secure.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := Pair(cert, key)

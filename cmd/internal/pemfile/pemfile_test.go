@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
-// A file without a certificate says which file it is and what it should begin with, however it is read.
+// The error for a file without a certificate names the file and how it should begin, for all functions that read it.
 func TestNoCertificate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(file, []byte("hello"), 0o600); err != nil {
@@ -28,7 +28,7 @@ func TestNoCertificate(t *testing.T) {
 	}
 }
 
-// A key that is not the certificate's names both files, however they are read.
+// The error for a key that does not match its certificate names both files, for all functions that read them.
 func TestPairDoesNotMatch(t *testing.T) {
 	ca, dir := certtest.New(t), t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -45,8 +45,8 @@ func TestPairDoesNotMatch(t *testing.T) {
 		"client": func() error { _, err := Client("", cert, key); return err },
 	} {
 		want := cert + " and " + key + ": tls: private key does not match public key"
-		if name == "client" { // whose errors name the setting
-			want = "tls.cert: " + want
+		if name == "client" { // its errors name the setting
+			want = "tls.cert_file: " + want
 		}
 		if err := read(); err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", name, err, want)
@@ -54,7 +54,7 @@ func TestPairDoesNotMatch(t *testing.T) {
 	}
 }
 
-// Without files there is no TLS to configure.
+// Without files the TLS configuration is nil.
 func TestClientOfNothing(t *testing.T) {
 	if c, err := Client("", "", ""); c != nil || err != nil {
 		t.Errorf("%v, %v", c, err)

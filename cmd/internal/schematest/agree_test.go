@@ -19,9 +19,9 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// A format is a kind of file that there is a schema of.
+// format is a kind of file with a schema.
 type format struct {
-	kind     string // of the schema
+	kind     string // kind of the schema
 	generate func(generator) *tree
 	read     func(text string) error
 	meanings []meaning // errors that the schema cannot express
@@ -47,17 +47,17 @@ var formats = []format{
 	}},
 }
 
-// A sample is a generated document, and what reading makes of it.
+// sample is a generated document with the result of reading it.
 type sample struct {
 	text    string
-	value   any      // as a validator sees it
-	errs    []string // of reading, without their places
-	has     []string // pointers to the properties of the schema that it has
+	value   any      // the document as a validator sees it
+	errs    []string // errors of reading, without positions
+	has     []string // pointers to the schema properties that it contains
 	changed []string // those whose values were changed
 }
 
-// samples generates documents: a quarter as the grammar has them, the others changed in one place. Those come first that have a
-// property that few have had so far.
+// samples generates documents: 25 % follow the grammar, the others are changed in one place. It prefers documents with
+// properties that few documents had so far.
 func (f format) samples(t testing.TB, s *testSchema, seed uint64, count, wanted int) (all []sample) {
 	t.Helper()
 	g, known, sound := generator{rand.New(rand.NewPCG(seed, 1)), new(int)}, make(map[string]any), false
@@ -75,7 +75,7 @@ func (f format) samples(t testing.TB, s *testSchema, seed uint64, count, wanted 
 		}
 		d := sample{text: root.yaml()}
 		if d.value, sound = root.value(known); !sound || f.isOther != nil && f.isOther(root) {
-			continue // what is no YAML, no validator sees
+			continue // not YAML, so that a validator sees nothing
 		}
 		if err := f.read(d.text); err != nil {
 			for _, line := range strings.Split(err.Error(), "\n") {
@@ -94,7 +94,8 @@ func (f format) samples(t testing.TB, s *testSchema, seed uint64, count, wanted 
 	return all
 }
 
-// count adds a document to how many are accepted that have a property, or are not and had it changed.
+// count adds a document to the number of accepted documents per property, or of rejected documents in which the
+// property was changed.
 func (d *sample) count(right, wrong map[string]int) {
 	if len(d.errs) > 0 {
 		for _, pointer := range d.changed {
@@ -107,8 +108,8 @@ func (d *sample) count(right, wrong map[string]int) {
 	}
 }
 
-// rare generates a document that has a property that too few have had, or another if that takes long, and returns the value of
-// the property of it that fewest have had. It is nil if there are enough of all.
+// rare generates a document with a property that too few documents have had, or another document if that takes too
+// long. It returns the value of its rarest property, or nil if there are enough of all.
 func (f format) rare(g generator, whole *part, pointers []string, often map[string]int, wanted int) (root, at *tree) {
 	if !slices.ContainsFunc(pointers, func(pointer string) bool { return often[pointer] < wanted }) {
 		return f.generate(g), nil
@@ -128,33 +129,33 @@ func (f format) rare(g generator, whole *part, pointers []string, often map[stri
 	return root, at
 }
 
-// change changes a document at a value or, if that is nil, anywhere, and returns the value that is there then.
+// change changes a document at a value, or anywhere if at is nil, and returns the changed value.
 func (f format) change(g generator, root, at *tree) *tree {
 	if at == nil {
 		var nodes []*tree
 		root.walk(func(n *tree) { nodes = append(nodes, n) })
 		at = nodes[g.IntN(len(nodes))]
-	} else if g.IntN(3) > 0 { // where any text will do, only this is wrong
+	} else if g.IntN(3) > 0 { // where any text is valid, only this is wrong
 		return otherKind(g, at, nil)
 	}
 	return mutations[g.IntN(len(mutations))](g, at, f.generate(g))
 }
 
-// place is what stands before the message of an error.
+// place matches the position before the message of an error.
 var place = regexp.MustCompile(`^(sluice\.yaml|x\.yaml|x_test\.yaml)[0-9:]*: (rule "(\\.|[^"\\])*": )?`)
 
-// unlike is what differs between messages about the same.
+// unlike matches the parts that differ between messages about the same error.
 var unlike = regexp.MustCompile(`"(\\.|[^"\\])*"|[0-9]+`)
 
-// A part is a schema inside a schema, as documents are compared with it.
+// part is a subschema, as documents are compared with it.
 type part struct {
 	pointer     string
 	also        []*part // of allOf, anyOf and oneOf
 	properties  map[string]*part
-	items, rest *part // of lists; of keys that are no properties
+	items, rest *part // of lists; of keys that are not properties
 }
 
-// parts returns the parts of a schema by their pointers. That of the whole has the pointer "".
+// parts returns the subschemas by their pointers. The whole schema has the pointer "".
 func (s *testSchema) parts() map[string]*part {
 	all := make(map[string]*part)
 	var build func(pointer string, schema any) *part
@@ -187,7 +188,7 @@ func (s *testSchema) parts() map[string]*part {
 	return all
 }
 
-// visit calls f for every value of a document that stands for a property of the schema, with a pointer to that.
+// visit calls f for every value of a document that belongs to a property of the schema, with a pointer to the property.
 func (p *part) visit(n *tree, f func(pointer string, value *tree)) {
 	if p == nil {
 		return
@@ -208,7 +209,7 @@ func (p *part) visit(n *tree, f func(pointer string, value *tree)) {
 	}
 }
 
-// reachable are pointers to the properties that visit finds.
+// reachable returns pointers to the properties that visit finds.
 func (s *testSchema) reachable() []string {
 	all := make(map[string]bool)
 	for _, p := range s.parts() {
@@ -243,7 +244,7 @@ func (c classes) of(message, text string) int {
 	return -1
 }
 
-// disagreement returns how a schema and reading differ about a document, or "".
+// disagreement describes how a schema and reading differ about a document, or returns "".
 func disagreement(compiled *jsonschema.Schema, c classes, d *sample) string {
 	err := compiled.Validate(d.value)
 	switch {
@@ -264,8 +265,8 @@ func disagreement(compiled *jsonschema.Schema, c classes, d *sample) string {
 	return ""
 }
 
-// misplaced reports whether a schema rejects a key of Envoy's format because it means nothing where it stands. That of
-// Envoy's format is stricter than reading there on purpose: see senselessKeys.
+// misplaced reports whether a schema rejects a key of Envoy's format because the key has no effect at its place. The
+// schema is stricter than reading there on purpose: see senselessKeys.
 func misplaced(err error) bool {
 	var e *jsonschema.ValidationError
 	if !errors.As(err, &e) {
@@ -279,7 +280,7 @@ func misplaced(err error) bool {
 	return slices.ContainsFunc(e.Causes, func(cause *jsonschema.ValidationError) bool { return misplaced(cause) })
 }
 
-// envoyKeys are the keys of the parts of Envoy's format, by where their schemas are.
+// envoyKeys lists the keys of Envoy's format by the pointer of their schema.
 var envoyKeys = func() map[string][]string {
 	all := make(map[string][]string)
 	for section, where := range sections {
@@ -290,12 +291,12 @@ var envoyKeys = func() map[string][]string {
 	return all
 }()
 
-// The schemas and reading agree on random documents: a schema accepts what reading accepts, and what reading rejects it rejects
-// too, but for the classes of errors that a schema cannot express. A schema in which a property is missing, has another type, or
-// takes anything, is found out.
+// The schemas and reading agree on random documents: a schema accepts every document that reading accepts, and rejects
+// every document that reading rejects, except for the classes of errors that a schema cannot express. The documents
+// detect a schema in which a property is missing, has another type, or accepts anything.
 func TestSchemaAgreesWithReading(t *testing.T) {
 	soak := os.Getenv("SLUICE_SOAK") != ""
-	// wanted is how many documents with a property there are at least that are accepted, and that are not because of it.
+	// wanted is the minimum number of accepted documents per property, and of documents rejected because of it.
 	count, wanted, seed, every := 1_000, 2, uint64(1), 60
 	if soak {
 		count, wanted, seed, every = 30_000, 20, rand.Uint64(), 1
@@ -323,14 +324,15 @@ func (f format) agrees(t *testing.T, s *testSchema, all []sample) {
 	seen := make(map[string]bool)
 	for i := range all {
 		msg := disagreement(compiled, c, &all[i])
-		if like := unlike.ReplaceAllString(msg, ""); msg != "" && !seen[like] { // the same is there many times
+		if like := unlike.ReplaceAllString(msg, ""); msg != "" && !seen[like] { // the same message occurs many times
 			seen[like] = true
 			t.Errorf("%s\n%s", msg, all[i].text)
 		}
 	}
 }
 
-// reaches checks that documents have every property, right and wrong, and, if there are many, every class of errors.
+// reaches checks that the documents contain every property, right and wrong, and, if there are many, every class of
+// errors.
 func (f format) reaches(t *testing.T, s *testSchema, all []sample, wanted int, many bool) {
 	t.Helper()
 	c := f.classes()
@@ -359,11 +361,11 @@ func (f format) reaches(t *testing.T, s *testSchema, all []sample, wanted int, m
 	}
 }
 
-// addition is of what the schema of rules adds to conditions on some attributes, which few documents have deep inside, of the
-// condition that is like that on a declared attribute, and of the rate, which the limit itself has conditions on.
+// addition matches the schema of conditions on some attributes, which few documents contain deep inside; of the
+// condition that equals that on a declared attribute; and of the rate, which the limit itself has conditions on.
 var addition = regexp.MustCompile(`^/definitions/(words|addresses|pathPatterns)/|^/definitions/match/properties/basic_user$|^/definitions/longLimit/properties/rate$`)
 
-// finds checks that wrong schemas are found out by the documents. Of the properties it changes one of every so many.
+// finds checks that the documents detect wrong schemas. It changes one of every so many properties.
 func (f format) finds(t *testing.T, s *testSchema, all []sample, every int) {
 	t.Helper()
 	c := f.classes()
@@ -389,7 +391,7 @@ func (f format) finds(t *testing.T, s *testSchema, all []sample, every int) {
 	}
 }
 
-// again compiles the schema as it is now.
+// again compiles the current schema.
 func (s *testSchema) again(t testing.TB) *jsonschema.Schema {
 	t.Helper()
 	c := jsonschema.NewCompiler()

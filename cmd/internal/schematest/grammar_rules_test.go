@@ -2,11 +2,11 @@ package schematest
 
 import "slices"
 
-// The grammar of rule files, as docs/rules.md has it.
+// The grammar of rule files, as in docs/rules.md and the pages that it lists.
 
 var durations = []string{"500ms", "1s", "90s", "10m", "1h30m", "7d", "1w", "1.5h", "1d12h"}
 
-// rules is a rule file.
+// rules returns a rule file.
 func (g generator) rules() *tree {
 	n := fields(
 		"version", g.maybeOne("1"),
@@ -22,8 +22,8 @@ func (g generator) rules() *tree {
 		"unmatched", g.maybeOne("allow", "deny"),
 		"defaults", g.maybe(func() *tree {
 			return fields("algorithm", g.maybeOne("token_bucket", "leaky_bucket", "fixed_window"), "on_failure", g.maybe(g.onFailure),
-				"accuracy", g.maybe(g.accuracy), "shadow", g.maybe(g.flag), "on_limit", g.maybeOne("reject", "queue"),
-				"charge", g.maybe(g.charge), "missing", g.maybe(g.missing))
+				"accuracy", g.maybe(g.accuracy), "shadow", g.maybe(g.flag), "on_limit", g.maybeOne("deny", "queue"),
+				"charge", g.maybe(g.charge), "on_missing", g.maybe(g.onMissing))
 		}),
 		"allow", g.maybe(func() *tree { return g.some(g.match) }),
 		"deny", g.maybe(func() *tree { return g.some(g.match) }),
@@ -33,10 +33,10 @@ func (g generator) rules() *tree {
 				return fields("match", g.match(), "priority", g.one("low", "normal", "high", "critical"))
 			})
 		}),
-		"shed", g.maybe(func() *tree {
+		"load_shedding", g.maybe(func() *tree {
 			return g.some(func() *tree {
 				return fields("name", g.one("5", "true", g.name(), g.name(), g.name()), "match", g.maybe(g.match), "shadow", g.maybe(g.flag),
-					"in_flight", g.maybe(func() *tree { return fields("min", g.maybeOne("1", "10"), "max", g.maybeOne("500", "1000000")) }))
+					"concurrency", g.maybe(func() *tree { return fields("min", g.maybeOne("1", "10"), "max", g.maybeOne("500", "1000000")) }))
 			})
 		}),
 	)
@@ -52,7 +52,7 @@ func (g generator) rules() *tree {
 	return n
 }
 
-// prune removes most declarations that are not used, so that documents are small.
+// prune removes most unused declarations, so that documents are small.
 func (g generator) prune(section *tree, used map[string]int) {
 	section.fields = slices.DeleteFunc(section.fields, func(f treeField) bool { return used[f.key] == 1 && g.IntN(8) > 0 })
 }
@@ -65,9 +65,9 @@ func (g generator) flag() *tree {
 }
 func (g generator) onFailure() *tree { return g.one("local", "open", "closed") }
 func (g generator) accuracy() *tree  { return g.one("exact", "exact", "lease", "eventual") }
-func (g generator) missing() *tree   { return g.one("share", "skip", "deny") }
+func (g generator) onMissing() *tree { return g.one("share", "skip", "reject") }
 
-// duration is one that can be used nearly everywhere; some are too long.
+// duration returns a duration that is valid nearly everywhere; some are too long.
 func (g generator) duration() *tree {
 	if g.IntN(100) == 0 {
 		return g.one("99999999w", "400d")
@@ -84,7 +84,7 @@ func (g generator) name() string {
 	return string(b)
 }
 
-// user is the attribute that matches have; few are addresses.
+// user returns the attribute that matches use; few are addresses.
 func (g generator) user() *tree {
 	if g.IntN(50) == 0 {
 		return g.one("ip")
@@ -113,7 +113,7 @@ func (g generator) attribute(refs ...string) *tree {
 		return fields("basic_user", g.one("true"))
 	}
 	options := func(n *tree) *tree {
-		n.fields = append(n.fields, fields("default", g.maybeOne("free", "5", "true", "1.5"), "secret", g.maybe(g.flag), "lower", g.maybe(g.flag)).fields...)
+		n.fields = append(n.fields, fields("default", g.maybeOne("free", "5", "true", "1.5"), "secret", g.maybe(g.flag), "lowercase", g.maybe(g.flag)).fields...)
 		return n
 	}
 	short := func() *tree {
@@ -162,7 +162,7 @@ func (g generator) match() *tree {
 	return n
 }
 
-// condition is a condition on a value, in one of its forms.
+// condition returns a condition on a value, in one of its forms.
 func (g generator) condition(list string, value func() *tree) *tree {
 	texts := func() *tree { return g.oneOrSome(func() *tree { return g.one("a", "5", "true", "/a", "1.5") }) }
 	var part func() *tree
@@ -228,8 +228,8 @@ func (g generator) rule() *tree {
 		"cost", g.maybe(g.cost),
 		"shadow", g.maybe(g.flag), "enforce", g.maybeOne("25%", "100%", "0.5%", "100.00%", "99.99%", "007%"),
 		"charge", g.maybe(g.charge),
-		"denial", g.maybe(g.denial), "settle", g.maybe(g.settle),
-		"on_failure", g.maybe(g.onFailure), "accuracy", g.maybe(g.accuracy), "missing", g.maybe(g.missing),
+		"denial", g.maybe(g.denial), "actual_cost", g.maybe(g.actualCost),
+		"on_failure", g.maybe(g.onFailure), "accuracy", g.maybe(g.accuracy), "on_missing", g.maybe(g.onMissing),
 	)
 	switch {
 	case per == nil:
@@ -255,11 +255,11 @@ func (g generator) rule() *tree {
 		n.fields = append(n.fields, fields("on_limit", g.one("delay"), "max_delay", g.one(durations...)).fields...)
 	case 1:
 		n.fields = append(n.fields, fields("on_limit", g.one("queue"), "queue", fields(
-			"order", g.maybeOne("none", "key"), "keep", g.maybe(func() *tree { return g.oneOrSome(func() *tree { return g.one("Authorization", "Cookie", "5") }) }),
-			"attempts", g.maybeOne("1", "5", "1000"), "expires", g.maybeOne("1s", "1h", "7d"), "results", g.maybeOne("10m", "1d12h"),
+			"order", g.maybeOne("none", "key"), "keep_headers", g.maybe(func() *tree { return g.oneOrSome(func() *tree { return g.one("Authorization", "Cookie", "5") }) }),
+			"max_attempts", g.maybeOne("1", "5", "1000"), "expires_after", g.maybeOne("1s", "1h", "7d"), "result_ttl", g.maybeOne("10m", "1d12h"),
 		)).fields...)
 	case 2:
-		n.fields = append(n.fields, fields("on_limit", g.one("reject", "queue")).fields...)
+		n.fields = append(n.fields, fields("on_limit", g.one("deny", "queue")).fields...)
 	}
 	return n
 }
@@ -290,11 +290,11 @@ func (g generator) denial() *tree {
 	return n
 }
 
-func (g generator) settle() *tree {
+func (g generator) actualCost() *tree {
 	return g.either(func() *tree {
-		return fields("header", g.one("X-Tokens-Used", "X-1"), "hide", g.maybe(g.flag), "default", g.maybeOne("0", "5"))
+		return fields("header", g.one("X-Tokens-Used", "X-1"), "strip_header", g.maybe(g.flag), "default", g.maybeOne("0", "5"))
 	}, func() *tree {
-		return fields("json", g.one("usage.total_tokens", "a", "5", "a.b.c"), "default", g.maybeOne("0", "5"), "hide", g.maybeOne("false"))
+		return fields("json", g.one("usage.total_tokens", "a", "5", "a.b.c"), "default", g.maybeOne("0", "5"), "strip_header", g.maybeOne("false"))
 	})
 }
 
@@ -306,7 +306,7 @@ func (g generator) count() *tree {
 	return g.one("5", "300", "10k", "2M", "10_000", `"5"`, `"9999999999999999M"`)
 }
 
-// limit is a limit in one of its forms.
+// limit returns a limit in one of its forms.
 func (g generator) limit() *tree {
 	n := fields("rate", g.rate())
 	if g.IntN(4) == 0 {
@@ -318,7 +318,7 @@ func (g generator) limit() *tree {
 	}
 	switch g.IntN(10) {
 	case 0:
-		return fields("concurrent", g.one("5", "1", "10_000", "1k", `"7"`, "20k"), "lease", g.maybeOne("48h", "30s", "1ms", "24h", "1d"), "name", g.maybeOne("c", "5"))
+		return fields("concurrent", g.one("5", "1", "10_000", "1k", `"7"`, "20k"), "permit_ttl", g.maybeOne("48h", "30s", "1ms", "24h", "1d"), "name", g.maybeOne("c", "5"))
 	case 1:
 		add(fields("burst", g.count(), "algorithm", g.one("token_bucket", "leaky_bucket", "leaky_queue")))
 	case 2:
@@ -326,9 +326,9 @@ func (g generator) limit() *tree {
 	case 9:
 		add(fields("algorithm", g.one("token_bucket"), "refill", g.one("continuous", "interval"), "burst", g.maybe(g.count)))
 	case 3:
-		add(fields("algorithm", g.one("token_bucket"), "refill", g.one("interval"), "align", g.one("epoch", "first_hit")))
+		add(fields("algorithm", g.one("token_bucket"), "refill", g.one("interval"), "align", g.one("epoch", "first_request")))
 	case 4:
-		add(fields("algorithm", g.one("fixed_window"), "align", g.maybeOne("epoch", "first_hit"), "over", g.one("5", "20%", "12.5%", "1000%", "10k"), "for", g.one("100ms", "200ms", "500ms")))
+		add(fields("algorithm", g.one("fixed_window"), "align", g.maybeOne("epoch", "first_request"), "soft_excess", g.one("5", "20%", "12.5%", "1000%", "10k"), "soft_period", g.one("100ms", "200ms", "500ms")))
 	case 5:
 		return fields("rate", g.one("5/h", "5/day", "5/week", "5/month", "7/Years", `"5/ d"`), "align", g.one("calendar"), "zone", g.maybeOne("UTC", "Asia/Seoul", "Europe/Paris"))
 	case 6:
@@ -341,7 +341,7 @@ func (g generator) limit() *tree {
 	return n
 }
 
-// chosen is a limit of a tier or an override.
+// chosen returns the limit of a tier or an override.
 func (g generator) chosen() *tree {
 	return g.either(func() *tree { return g.oneOrSome(g.limit) }, func() *tree { return g.one("unlimited", "deny") }, g.rate)
 }

@@ -10,16 +10,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A tree is a YAML document while it is generated.
+// tree is a generated YAML document.
 type tree struct {
 	kind   treeKind
-	text   string // of a scalar, as it is written to the file
+	text   string // text of a scalar, as written to the file
 	fields []treeField
 	items  []*tree
 }
 
 type treeField struct {
-	key   string // as it is written to the file
+	key   string // as written to the file
 	value *tree
 }
 
@@ -42,7 +42,7 @@ func (n *tree) clone() *tree {
 	return c
 }
 
-// yaml is the document in block style, in which scalars need the fewest quotes.
+// yaml returns the document in block style, in which scalars need the fewest quotes.
 func (n *tree) yaml() string {
 	var b strings.Builder
 	n.write(&b, 0)
@@ -70,7 +70,7 @@ func (n *tree) write(b *strings.Builder, indent int) {
 	}
 }
 
-// walk calls f for the node and all below it, parents first.
+// walk calls f for the node and all nodes below it, parents first.
 func (n *tree) walk(f func(*tree)) {
 	f(n)
 	for _, field := range n.fields {
@@ -81,7 +81,7 @@ func (n *tree) walk(f func(*tree)) {
 	}
 }
 
-// value is the document as a validator of JSON sees it, or false if it is no YAML. Known has the scalars that were read before.
+// value returns the document as a JSON validator sees it, or false if it is not YAML. known caches scalars.
 func (n *tree) value(known map[string]any) (any, bool) {
 	read := func(text string) (any, bool) {
 		if value, ok := known[text]; ok {
@@ -117,19 +117,19 @@ func (n *tree) value(known map[string]any) (any, bool) {
 
 var errNotYAML any = errors.New("no YAML")
 
-// keyText is a key without its quotes; none has escapes.
+// keyText returns a key without its quotes; no key has escapes.
 func keyText(key string) string { return strings.Trim(key, `"`) }
 
-// A generator writes random documents. The grammars of the formats are in files of their own.
+// generator writes random documents. The grammars of the formats are in other files.
 type generator struct {
 	*rand.Rand
-	depth *int // of calls of maybe
+	depth *int // depth of calls of maybe
 }
 
-// one is a random one of some scalars.
+// one returns a random scalar of texts.
 func (g generator) one(texts ...string) *tree { return &tree{text: texts[g.IntN(len(texts))]} }
 
-// some is a list of one to three values.
+// some returns a list of one to three values.
 func (g generator) some(value func() *tree) *tree {
 	n := &tree{kind: list}
 	for range 1 + g.IntN(3) {
@@ -138,7 +138,7 @@ func (g generator) some(value func() *tree) *tree {
 	return n
 }
 
-// oneOrSome is a value, or a list of values: the two forms of many keys.
+// oneOrSome returns a value or a list of values: the two forms of many keys.
 func (g generator) oneOrSome(value func() *tree) *tree {
 	if g.IntN(2) == 0 {
 		return value()
@@ -146,10 +146,11 @@ func (g generator) oneOrSome(value func() *tree) *tree {
 	return g.some(value)
 }
 
-// either is the result of one of some functions.
+// either returns the result of one of the functions.
 func (g generator) either(values ...func() *tree) *tree { return values[g.IntN(len(values))]() }
 
-// maybe is nil more often than not, so that fields leaves the key out. What it makes has more keys: sections are few and full.
+// maybe returns nil more often than not, so that fields leaves the key out. Its values have more keys: sections are few
+// and full.
 func (g generator) maybe(value func() *tree) *tree {
 	most := 8
 	if *g.depth > 0 {
@@ -163,12 +164,12 @@ func (g generator) maybe(value func() *tree) *tree {
 	return value()
 }
 
-// maybeOne is one of some scalars, or nil.
+// maybeOne returns one of texts, or nil.
 func (g generator) maybeOne(texts ...string) *tree {
 	return g.maybe(func() *tree { return g.one(texts...) })
 }
 
-// fields makes a mapping of keys and values, without the values that are nil.
+// fields returns a mapping of keys and values, without nil values.
 func fields(keysAndValues ...any) *tree {
 	n := &tree{kind: mapping}
 	for i := 0; i < len(keysAndValues); i += 2 {
@@ -179,15 +180,15 @@ func fields(keysAndValues ...any) *tree {
 	return n
 }
 
-// oddScalars are values that are right in some places and wrong in most.
+// oddScalars are values that are valid in some places and invalid in most.
 var oddScalars = strings.Split(`0|1|-1|2|5|7|32|64|65|99|100|128|129|200|400|429|599|600|1000|1001|10000|10001|1000000|1000001|10000001`+
 	`|4294967295|4294967296|1125899906842624|1125899906842625|9223372036854775807|9223372036854775808|18446744073709551616`+
 	`|1.0|1.5|0.5|0.01|.5|5.|-0|-0.5|1e3|1e400|0x10|010|0o10|+1|1_000|10k|2M|10K|1__0|_1|"5"|"0"|"0.5"|.inf|.nan`+
 	`|true|false|True|FALSE|yes|no|on|off|"true"|"false"|y|~|null|""|" "|a|b|"a b"|"a,b"|"a#b"|"a\tb"|"a\nb"|é|"é"|'a"b'|a\b`+
 	`|0s|0ms|0h|0.0s|5s|90s|500ms|1h30m|3h2d|1d12h|1w2d3h|1.5h|.5s|5.s|-1s|+5s|10us|10µs|10μs|7d|366d|367d|4000d|99999999w|5min|5 s|1S|1ns|1d1d|1dh|1y`+
-	`|100/min|5/s|5/fortnight|10 / 3 h|1k/S|5/MIN|0/s|10/0s|10/007s|1/500ms|5/month|5/2y|1_0/s|5/secs|5/ss|/s|5/|1/s, 2/s|5 concurrent|5 concurrent lease 10s`+
+	`|100/min|5/s|5/fortnight|10 / 3 h|1k/S|5/MIN|0/s|10/0s|10/007s|1/500ms|5/month|5/2y|1_0/s|5/secs|5/ss|/s|5/|1/s, 2/s|5 concurrent|5 concurrent ttl 10s`+
 	`|25%|0%|100%|100.00%|100.01%|12.5%|0.00%|001%|5.%|.5%|-5%|1000%|1001%|64KiB|1MiB|0B|1B|1TiB|999999999GiB|1234567890B|1 KiB|1kib`+
-	`|allow|deny|refuse|unlimited|low|critical|token_bucket|leaky_queue|fixed_window|sliding_window_counter|exact|lease|delay|queue|reject|key|none|calendar|interval`+
+	`|allow|deny|reject|unlimited|low|critical|token_bucket|leaky_queue|fixed_window|sliding_window_counter|exact|lease|delay|queue|first_request|key|none|calendar|interval`+
 	`|ip|method|path|user|nobody|basic_user|header:X-A|"header:"|jwt:sub|api_key:X-A|path:id|body:a|claim:a b`+
 	`|/|/posts|/users/{id}|/files/**|posts|/a b|/a//b|/{|/a/**/b|/a?b|/a#b|"*"|/a/*/c|/%zz|/é`+
 	`|https://app.example.com|http://127.0.0.1:9000|https://*.example.com|http://a:b@c|http://|h2c://a:1/|ftp://a|redis://a:6379|nats://a:4222`+
@@ -197,17 +198,17 @@ var oddScalars = strings.Split(`0|1|-1|2|5|7|32|64|65|99|100|128|129|200|400|429
 	`|401|500-599|599-500|4xx|500 - 599|"401"|600-700|usage.total|a..b|.a|(|[|application/json|"{rule}"|"{nothing}"|text|'["a", b]'`+
 	`|${SLUICE_TEST_NUMBER}|${SLUICE_TEST_WORD}|a${SLUICE_TEST_WORD}b|${SLUICE_TEST_NONE}|$$|a$b|"${SLUICE_TEST_NUMBER}"|${}`, "|")
 
-// oddKeys are keys that are right in some places and wrong in most.
+// oddKeys are keys that are valid in some places and invalid in most.
 var oddKeys = strings.Split(`a|nope|nmae|limt|X-A|X A|5|true|1.5|~|"5"|"true"|""|" "|"a b"|é|by|key|default|status|path|ip|header|name|match|limit|limits|rules|tests|requests|domain|host|servers|"*"|<<`, "|")
 
-// A mutation changes a copy of a document in one place and returns the value that it changed or added, or whose key it did.
-// Some change nothing, where the place is none for them.
+// mutation changes a copy of a document in one place and returns the changed or added value, or the value whose key it
+// changed. It changes nothing if it does not apply to the place.
 type mutation func(g generator, n *tree, donor *tree) *tree
 
-// mutations change the node that they are given.
+// mutations change the given node.
 var mutations = []mutation{
 	oddValue, oddValue, oddValue, oddValue, oddValue, oddValue, respell, respell,
-	func(g generator, n, _ *tree) *tree { // leave out a key, or an item
+	func(g generator, n, _ *tree) *tree { // remove a key or an item
 		switch {
 		case len(n.fields) > 0:
 			i := g.IntN(len(n.fields))
@@ -225,7 +226,7 @@ var mutations = []mutation{
 		}
 		return value
 	},
-	func(g generator, n, donor *tree) *tree { // a key of elsewhere, with its value
+	func(g generator, n, donor *tree) *tree { // a key from elsewhere, with its value
 		var all []treeField
 		donor.walk(func(n *tree) { all = append(all, n.fields...) })
 		if n.kind != mapping || len(all) == 0 {
@@ -236,7 +237,7 @@ var mutations = []mutation{
 		n.fields = append(n.fields, treeField{f.key, value})
 		return value
 	},
-	func(g generator, n, donor *tree) *tree { // a value of elsewhere
+	func(g generator, n, donor *tree) *tree { // a value from elsewhere
 		var all []*tree
 		donor.walk(func(n *tree) { all = append(all, n) })
 		*n = *all[g.IntN(len(all))].clone()
@@ -250,7 +251,7 @@ var mutations = []mutation{
 		n.fields[i].key = oddKeys[g.IntN(len(oddKeys))]
 		return n.fields[i].value
 	},
-	func(g generator, n, _ *tree) *tree { // a key twice, an item twice
+	func(g generator, n, _ *tree) *tree { // a key or an item twice
 		switch {
 		case len(n.fields) > 0:
 			f := n.fields[g.IntN(len(n.fields))]
@@ -260,7 +261,7 @@ var mutations = []mutation{
 		}
 		return n
 	},
-	func(_ generator, n, _ *tree) *tree { // a list of one in place of a value, or the reverse
+	func(_ generator, n, _ *tree) *tree { // a list of one instead of a value, or the reverse
 		if n.kind == list && len(n.items) > 0 {
 			*n = *n.items[0]
 			return n
@@ -280,7 +281,7 @@ var mutations = []mutation{
 	otherKind,
 }
 
-// otherKind puts nothing, or an empty text, list or mapping, in place of a value, or a value in place of a list.
+// otherKind replaces a value by null, or by an empty text, list or mapping, or a list by a value.
 func otherKind(g generator, n, _ *tree) *tree {
 	*n = *g.either(
 		func() *tree { return &tree{} },

@@ -20,12 +20,12 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// root is the repository's root, seen from here.
+// root is the path of the repository's root.
 const root = "../../.."
 
 var schemaKinds = []string{"rules", "envoy", "test"}
 
-// A schema as it is, and compiled in part or whole.
+// testSchema is a schema, decoded and compiled.
 type testSchema struct {
 	doc      any
 	compiler *jsonschema.Compiler
@@ -63,7 +63,7 @@ func (s *testSchema) at(t testing.TB, pointer string) *jsonschema.Schema {
 	return compiled
 }
 
-// look finds what is at a JSON pointer.
+// look returns the value at a JSON pointer.
 func (s *testSchema) look(pointer string) any {
 	at := s.doc
 	for _, name := range strings.Split(pointer, "/")[1:] {
@@ -111,12 +111,12 @@ func TestSchemaIsDraft7(t *testing.T) {
 		}
 	}
 	if _, err := rulefile.Schema("../../go.mod"); err == nil {
-		t.Error("there is a schema of anything")
+		t.Error("an unknown kind has a schema")
 	}
 }
 
-// Editors show descriptions and offer examples, so that every key has both, and the examples are right. Of a $ref with
-// other keys beside it draft 7 ignores the others.
+// Editors show descriptions and offer examples, so every key has both, and the examples are valid. Draft 7 ignores
+// other keys next to a $ref.
 func TestSchemaHelps(t *testing.T) {
 	for _, kind := range schemaKinds {
 		s := openSchema(t, kind)
@@ -126,7 +126,7 @@ func TestSchemaHelps(t *testing.T) {
 				property, _ := value.(map[string]any)
 				if ref, ok := property["$ref"].(string); ok {
 					if len(property) > 1 {
-						t.Errorf("%s%s: draft 7 ignores what is beside $ref: write allOf", kind, at)
+						t.Errorf("%s%s: draft 7 ignores other keys next to $ref: write allOf", kind, at)
 					}
 					property, _ = s.look(strings.TrimPrefix(ref, "#")).(map[string]any)
 				}
@@ -152,7 +152,7 @@ func TestSchemaHelps(t *testing.T) {
 	}
 }
 
-// sections are where the schemas have what Keys calls a section.
+// sections maps the sections of rulefile.Keys to their places in the schemas.
 var sections = map[string]string{
 	"file":             "rules",
 	"attribute":        "rules/definitions/attributeSource",
@@ -166,20 +166,20 @@ var sections = map[string]string{
 	"cost":             "rules/definitions/cost/anyOf/1",
 	"charge":           "rules/definitions/charge/anyOf/1",
 	"queue":            "rules/definitions/rule/properties/queue",
-	"settle":           "rules/definitions/rule/properties/settle",
+	"actual_cost":      "rules/definitions/rule/properties/actual_cost",
 	"denial":           "rules/definitions/rule/properties/denial",
 	"tiers":            "rules/definitions/rule/properties/tiers",
 	"override":         "rules/definitions/rule/properties/overrides/anyOf/1/items",
 	"priority":         "rules/definitions/priority",
-	"gate":             "rules/definitions/gate",
-	"in_flight":        "rules/definitions/gate/properties/in_flight",
+	"adaptive_limit":   "rules/definitions/adaptiveLimit",
+	"concurrency":      "rules/definitions/adaptiveLimit/properties/concurrency",
 	"envoy file":       "envoy",
 	"envoy descriptor": "envoy/definitions/descriptor",
 	"envoy rate_limit": "envoy/definitions/rate_limit",
 	"envoy replaces":   "envoy/definitions/rate_limit/properties/replaces/anyOf/1/items",
 }
 
-// What reading knows, the schemas know, and the reverse.
+// The schemas and reading have the same keys.
 func TestSchemaKeys(t *testing.T) {
 	keys := rulefile.Keys()
 	if got, want := slices.Sorted(maps.Keys(keys)), slices.Sorted(maps.Keys(sections)); !slices.Equal(got, want) {
@@ -191,12 +191,12 @@ func TestSchemaKeys(t *testing.T) {
 		node, _ := s.look(strings.TrimSuffix("/"+pointer, "/")).(map[string]any)
 		properties, _ := node["properties"].(map[string]any)
 		if got := slices.Sorted(maps.Keys(properties)); !slices.Equal(got, keys[section]) {
-			t.Errorf("%s: the schema has\n%q, reading knows\n%q", section, got, keys[section])
+			t.Errorf("%s: the schema has\n%q, reading accepts\n%q", section, got, keys[section])
 		}
 	}
 }
 
-// Objects with properties accept no others, but for those where names of the user's choice stand.
+// Objects with properties accept no others, except where users choose the names.
 func TestSchemaIsStrict(t *testing.T) {
 	open := map[string]bool{
 		"rules/definitions/match": true, "rules/definitions/rule/properties/tiers": true,
@@ -209,13 +209,13 @@ func TestSchemaIsStrict(t *testing.T) {
 			part := strings.Contains(pointer, "/dependencies/") || strings.HasSuffix(pointer, "/not") || strings.HasSuffix(pointer, "/oneOf/2") ||
 				strings.HasSuffix(pointer, "/longLimit/anyOf/1")
 			if node["additionalProperties"] != false && !open[kind+pointer] && !part {
-				t.Errorf("%s%s takes any property", kind, pointer)
+				t.Errorf("%s%s accepts any property", kind, pointer)
 			}
 		})
 	}
 }
 
-// jsonOf is a YAML file as a validator of JSON sees it.
+// jsonOf returns a YAML file as a JSON validator sees it.
 func jsonOf(t testing.TB, text []byte) any {
 	t.Helper()
 	var document yaml.Node
@@ -251,7 +251,7 @@ func jsonValue(n *yaml.Node) any {
 		if n.Decode(&value) == nil {
 			number, err := json.Marshal(value)
 			switch {
-			case err != nil: // JSON has no infinity
+			case err != nil: // JSON does not have infinity
 				return json.Number("1e400")
 			case n.Tag != "!!bool" && n.Tag != "!!null":
 				return json.Number(number)
@@ -259,10 +259,10 @@ func jsonValue(n *yaml.Node) any {
 			return value
 		}
 	}
-	return n.Value // times, too, are texts to YAML 1.2
+	return n.Value // times are also text in YAML 1.2
 }
 
-// kindOf is the kind of an example file.
+// kindOf returns the kind of an example file.
 func kindOf(name string, text []byte) string {
 	switch {
 	case strings.HasSuffix(name, "_test.yaml"):
@@ -286,7 +286,7 @@ func TestSchemaAcceptsExamples(t *testing.T) {
 		modeline, _, _ := strings.Cut(string(text), "\n")
 		path, ok := strings.CutPrefix(modeline, "# yaml-language-server: $schema=")
 		if !ok {
-			if kind != "envoy" { // those are as Envoy's users have them
+			if kind != "envoy" { // these are as Envoy's users write them
 				t.Errorf("%s: the first line does not name the schema", name)
 			}
 			continue
@@ -297,7 +297,7 @@ func TestSchemaAcceptsExamples(t *testing.T) {
 	}
 }
 
-// exampleFiles are all rule and test files of the examples.
+// exampleFiles returns all rule and test files of the examples.
 func exampleFiles(t testing.TB) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(root, "examples/rules/*/*.yaml"))
@@ -307,7 +307,7 @@ func exampleFiles(t testing.TB) []string {
 	return names
 }
 
-// What reading accepts the schemas accept, as far as the transcripts of reading go.
+// The schemas accept the files of the transcripts that reading accepts.
 func TestSchemaAcceptsWhatReadingAccepts(t *testing.T) {
 	for kind, name := range map[string]string{"rules": "good-native.txt", "envoy": "good-envoy.txt"} {
 		s := openSchema(t, kind).at(t, "")
@@ -324,14 +324,14 @@ func TestSchemaAcceptsWhatReadingAccepts(t *testing.T) {
 	}
 }
 
-// A transcriptCase is some files that reading accepts.
+// transcriptCase is a set of files that reading accepts.
 type transcriptCase struct {
 	name    string
 	sources []rulefile.File
 }
 
-// readTranscript reads one of the transcripts of reading. A case is "==== case: NAME", a file, further files after
-// "==== file: NAME", and "==== result".
+// readTranscript reads a transcript. A case is "==== case: NAME", a file, further files after "==== file: NAME", and
+// "==== result".
 func readTranscript(t testing.TB, name string) (all []transcriptCase) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, "rulefile/testdata", name))
@@ -354,8 +354,8 @@ func readTranscript(t testing.TB, name string) (all []transcriptCase) {
 	return all
 }
 
-// senselessKeys is a case in which the schema is stricter on purpose: Envoy's service takes its keys everywhere.
-const senselessKeys = "keys where they mean nothing"
+// senselessKeys is a case in which the schema is stricter on purpose: Envoy's service accepts its keys everywhere.
+const senselessKeys = "misplaced keys of Envoy"
 
 func TestSchemaRefuses(t *testing.T) {
 	for kind, snippets := range wrongSnippets {
@@ -364,7 +364,7 @@ func TestSchemaRefuses(t *testing.T) {
 			if err := s.Validate(jsonOf(t, []byte(snippet))); err == nil {
 				t.Errorf("the schema %s accepts\n%s", kind, snippet)
 			}
-			// A schema that is stricter than reading would mark in editors what works.
+			// A schema that is stricter than reading would mark valid files in editors.
 			if read(snippet) == nil {
 				t.Errorf("reading accepts\n%s", snippet)
 			}

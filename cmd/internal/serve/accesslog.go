@@ -16,13 +16,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/match"
 )
 
-// openAccessLog opens the gateway's log of requests, if there is to be one.
+// openAccessLog opens the access log of the gateway. It returns nil if there is none, or if dry, which only checks the file.
 func openAccessLog(in *config.AccessLog, drain time.Duration, log *slog.Logger, dry bool) (*accesslog.Log, error) {
-	cfg := accesslog.Config{Query: in.Query, Errors: log, CloseTimeout: min(5*time.Second, drain/2)}
+	cfg := accesslog.Config{Query: in.IncludeQuery, Errors: log, CloseTimeout: min(5*time.Second, drain/2)}
 	switch in.File {
 	case "", os.DevNull:
 		return nil, nil
-	case "-", "/dev/stdout": // which cannot be opened if it is a socket, such as that of systemd
+	case "-", "/dev/stdout": // not opened by path: that fails if it is a socket, as under systemd
 		cfg.Lines.Output = os.Stdout
 	case "/dev/stderr":
 		cfg.Lines.Output = os.Stderr
@@ -38,7 +38,7 @@ func openAccessLog(in *config.AccessLog, drain time.Duration, log *slog.Logger, 
 	return accesslog.Open(cfg)
 }
 
-// countGateway counts what the gateway does.
+// countGateway registers the metrics of the gateway.
 func countGateway(counted *metrics.Metrics, g *gatewayRuntime, in *config.Gateway) *metrics.Gateway {
 	cfg := metrics.GatewayConfig{
 		InFlight:  func() int64 { return g.InFlight() },
@@ -53,7 +53,7 @@ func countGateway(counted *metrics.Metrics, g *gatewayRuntime, in *config.Gatewa
 	return counted.Gateway(cfg)
 }
 
-// servers are those of all upstreams, as metrics show them.
+// servers returns the state of all upstream servers for metrics.
 func (g *gatewayRuntime) servers() (all []metrics.UpstreamServer) {
 	for name, group := range g.groups {
 		for _, st := range group.Status() {
@@ -66,11 +66,11 @@ func (g *gatewayRuntime) servers() (all []metrics.UpstreamServer) {
 	return all
 }
 
-// recordOutcome is told of every request to the gateway.
+// recordOutcome returns the function that the gateway calls after each request, for metrics and the access log.
 func (g *gatewayRuntime) recordOutcome(m *metrics.Gateway) func(*gateway.RequestContext) {
 	return func(x *gateway.RequestContext) {
-		took, asked := x.UpstreamTime()
-		if !asked {
+		took, forwarded := x.UpstreamTime()
+		if !forwarded {
 			took = -1
 		}
 		route := ""
@@ -85,7 +85,7 @@ func (g *gatewayRuntime) recordOutcome(m *metrics.Gateway) func(*gateway.Request
 	}
 }
 
-// recordAttempt is told of every attempt to deliver a queued request.
+// recordAttempt logs an attempt to deliver a queued request.
 func (g *gatewayRuntime) recordAttempt(a *gateway.Attempt) {
 	if g.log == nil {
 		return
@@ -100,7 +100,7 @@ func (g *gatewayRuntime) recordAttempt(a *gateway.Attempt) {
 	g.log.Write(&record)
 }
 
-// recordServer and recordShed are told of a request on its way.
+// recordServer and recordShed store facts about a request in its context, for the access log.
 func recordServer(r *http.Request, server string) {
 	if x := gateway.FromContext(r.Context()); x != nil {
 		x.Server = server
@@ -113,7 +113,7 @@ func recordShed(r *http.Request, _ string) {
 	}
 }
 
-// recordOf is a request as the access log has it.
+// recordOf returns the access log record of a request.
 func recordOf(x *gateway.RequestContext, route string) accesslog.Record {
 	r := x.Request
 	out := accesslog.Record{
@@ -122,7 +122,7 @@ func recordOf(x *gateway.RequestContext, route string) accesslog.Record {
 		Route: route, Upstream: x.Server, Decision: decisionOf(x), Rule: x.Rule, Delay: x.Delay, ID: x.ID, Item: x.Item,
 		Referer: r.Header.Get("Referer"), UserAgent: r.Header.Get("User-Agent"),
 	}
-	if x.Path == "" { // it has no canonical form
+	if x.Path == "" { // the path has no canonical form
 		out.Path, _, _ = strings.Cut(r.RequestURI, "?")
 	} else {
 		out.Path = match.EscapePath(x.Path)

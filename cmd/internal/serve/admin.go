@@ -19,26 +19,26 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// operated is what operators see of a service and do with it.
+// operated is the service as the admin API sees it.
 type operated struct {
 	*snapshot
 	version string
 	started time.Time
-	level   *slog.LevelVar // of the log; it may be changed
+	level   *slog.LevelVar // log level, changed by the admin API
 	loaded  *ruleSource
 	store   stores.Opened
-	queue   *queue.Queue    // nil: there is none
-	ending  <-chan struct{} // closed when the service is to end
+	queue   *queue.Queue    // nil: no queue
+	ending  <-chan struct{} // closed when the service shuts down
 
-	// Of the server, which is made later.
+	// The server is created later; these functions refer to it.
 	addrs   func() map[string]net.Addr
 	unready func() error
-	reload  func() // of certificates and accounts
+	reload  func() // certificates and accounts
 	// restartNeeded returns the settings that a reload does not apply.
 	restartNeeded func() ([]string, error)
 }
 
-// listener is how operators are listened to, and nothing if they are not.
+// listener returns the admin listener, or the zero value if it is off.
 func (o *operated) listener() (listen.HTTP, error) {
 	c := &o.cfg.Admin
 	if c.Address == config.Off {
@@ -48,8 +48,8 @@ func (o *operated) listener() (listen.HTTP, error) {
 	if err != nil {
 		return listen.HTTP{}, err
 	}
-	if c.TokenFile != "" && c.TLS.Cert == "" && !strings.HasPrefix(c.Address, "unix:") && !isLoopback(c.Address) {
-		o.log.Warn("operators' token travels in clear: set listeners.admin.tls.cert and key, unless something else encrypts", "address", c.Address)
+	if c.TokenFile != "" && c.TLS.CertFile == "" && !strings.HasPrefix(c.Address, "unix:") && !isLoopback(c.Address) {
+		o.log.Warn("admin listener accepts tokens without TLS", "address", c.Address, "setting", "listeners.admin.tls")
 	}
 	return listen.HTTP{Endpoint: endpoint(c.Address, c.TLS, c.MaxConnections, 0), Handler: adminapi.New(cfg)}, nil
 }
@@ -60,7 +60,7 @@ func isLoopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// config is what the admin API works with.
+// config returns the configuration of the admin API.
 func (o *operated) config() (adminapi.Config, error) {
 	attempts, err := failedTokens()
 	if err != nil {
@@ -68,7 +68,7 @@ func (o *operated) config() (adminapi.Config, error) {
 	}
 	cfg := adminapi.Config{
 		Limiter: o.limiter, Rules: o.rules, Level: o.level, Log: o.log, Digest: o.loaded.digest, Status: o.status,
-		Attempts: attempts, Hosts: o.cfg.Admin.Hosts, Ending: o.ending, Keyed: keyedRules(o.cfg),
+		Attempts: attempts, Hosts: o.cfg.Admin.AllowedHosts, Ending: o.ending, Keyed: keyedRules(o.cfg),
 		Queue: adminQueue(o.queue),
 	}
 	if o.loaded.watcher != nil {
@@ -83,9 +83,9 @@ func (o *operated) config() (adminapi.Config, error) {
 	return cfg, nil
 }
 
-// observeFor gives operators what is counted.
+// observeFor sets the metrics, counts and top keys of the admin API.
 func observeFor(c *adminapi.Config, from *snapshot) {
-	c.Metrics, c.MetricsPublic = metricsHandler(from), from.cfg.Metrics.Public
+	c.Metrics, c.MetricsPublic = metricsHandler(from), from.cfg.Metrics.AllowUnauthenticated
 	c.Counts = func() map[string]adminmsg.Counts {
 		all := make(map[string]adminmsg.Counts)
 		for _, r := range from.metrics.PerRule() {
@@ -97,15 +97,15 @@ func observeFor(c *adminapi.Config, from *snapshot) {
 }
 
 func topOf(sketch *topkeys.Sketch) func(int) []adminapi.Top {
-	return func(most int) (all []adminapi.Top) {
-		for _, e := range sketch.Top(most) {
+	return func(n int) (all []adminapi.Top) {
+		for _, e := range sketch.Top(n) {
 			all = append(all, adminapi.Top(e))
 		}
 		return all
 	}
 }
 
-// failedTokens limits how often an address may show one.
+// failedTokens returns the limiter of wrong tokens per address.
 func failedTokens() (*sluice.Limiter, error) {
 	store, err := memstore.Open(memstore.Config{MaxBytes: 1 << 20})
 	if err != nil {
@@ -114,7 +114,7 @@ func failedTokens() (*sluice.Limiter, error) {
 	return sluice.New(store, "wrong-tokens", sluice.PerMinute(10))
 }
 
-// readAgain reads rules, certificates and accounts again.
+// readAgain reloads rules, certificates and accounts.
 func (o *operated) readAgain() (digest string, changed bool, err error) {
 	before := o.loaded.digest()
 	o.reload()
@@ -122,7 +122,7 @@ func (o *operated) readAgain() (digest string, changed bool, err error) {
 	return o.loaded.digest(), o.loaded.digest() != before, err
 }
 
-// status is how the service is doing.
+// status returns the status of the service.
 func (o *operated) status(ctx context.Context) adminmsg.Status {
 	out := adminmsg.Status{
 		Version: o.version, Store: o.storeStatus(ctx), Listeners: map[string]string{},
@@ -140,7 +140,7 @@ func (o *operated) status(ctx context.Context) adminmsg.Status {
 	now := o.loaded.watcher.Status()
 	out.Rules.LoadedAt = now.LoadedAt.UTC()
 	if now.LastError != nil {
-		out.Rules.LastError = &adminmsg.LastError{At: now.FailingSince.UTC(), Text: now.LastError.Error()}
+		out.Rules.LastError = &adminmsg.LastError{Time: now.FailingSince.UTC(), Message: now.LastError.Error()}
 	}
 	for _, source := range o.loaded.watcher.Current().Files {
 		out.Rules.Files = append(out.Rules.Files, source.Name)
@@ -148,7 +148,7 @@ func (o *operated) status(ctx context.Context) adminmsg.Status {
 	return out
 }
 
-// storeStatus asks the store whether it is there.
+// storeStatus pings the store and returns its status.
 func (o *operated) storeStatus(ctx context.Context) adminmsg.StoreStatus {
 	out := adminmsg.StoreStatus{Kind: o.cfg.Store.Kind, Up: true, Instances: o.store.Instances()}
 	if o.store.Ping != nil {

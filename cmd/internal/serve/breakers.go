@@ -10,19 +10,19 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 )
 
-// maxBreakerEvents is how many openings and closings of circuit breakers are kept for operators.
+// maxBreakerEvents is the number of circuit breaker events in the history of the status.
 const maxBreakerEvents = 32
 
 // breakers is the state of the circuit breakers of a store's shards, and their history. It is safe for concurrent use.
 type breakers struct {
-	server func(shard int) string // its address; nil: the store has no servers
+	server func(shard int) string // address of a shard's server; nil: the store has no servers
 
 	mu      sync.Mutex                    // guards the fields below
 	open    map[int]adminmsg.BreakerEvent // by shard: when and why it opened
 	history []adminmsg.BreakerEvent       // oldest first
 }
 
-// events returns the events that keep it up to date.
+// events returns the limiter events that update b.
 func (b *breakers) events() sluice.Events {
 	return sluice.Events{
 		OnShardUnavailable: func(_ context.Context, shard int, err error) { b.record(shard, "open", breakerError(err)) },
@@ -30,7 +30,7 @@ func (b *breakers) events() sluice.Events {
 	}
 }
 
-// breakerError returns why a breaker opened. There is no error if the shard replied, and too late.
+// breakerError returns the reason why a breaker opened. Err is nil if the shard replied, but too late.
 func breakerError(err error) string {
 	if err == nil {
 		return "replies exceed the store timeout"
@@ -39,7 +39,7 @@ func breakerError(err error) string {
 }
 
 func (b *breakers) record(shard int, state, text string) {
-	e := adminmsg.BreakerEvent{At: time.Now().UTC(), Shard: shard, Breaker: state, Error: text}
+	e := adminmsg.BreakerEvent{Time: time.Now().UTC(), Shard: shard, Breaker: state, Error: text}
 	if b.server != nil {
 		e.Server = b.server(shard)
 	}
@@ -59,7 +59,7 @@ func (b *breakers) record(shard int, state, text string) {
 	b.open[shard] = e
 }
 
-// describe fills in the breakers of a store's servers and their history, newest first.
+// describe adds the breaker states of a store's servers and their history, newest first, to a status.
 func (b *breakers) describe(out *adminmsg.StoreStatus) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,7 +69,7 @@ func (b *breakers) describe(out *adminmsg.StoreStatus) {
 		s := &out.Servers[i]
 		s.Breaker = "closed"
 		if e, open := b.open[s.Shard]; open {
-			s.Up, s.Breaker, s.Since, s.Error = false, "open", &e.At, e.Error
+			s.Up, s.Breaker, s.Since, s.Error = false, "open", &e.Time, e.Error
 		}
 	}
 }

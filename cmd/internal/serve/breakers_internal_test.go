@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 )
 
-// The history is bounded, newest first, and a shard that replied too late has a reason too.
+// The history is bounded and newest first, and includes a reason for shards that replied too late.
 func TestBreakerHistory(t *testing.T) {
 	b := &breakers{server: func(shard int) string { return "s" }}
 	e, ctx := b.events(), context.Background()

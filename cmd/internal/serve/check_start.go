@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Check returns the errors that [New] would return about files, directories and sockets, from the same code, and what it would
-// warn of. It listens on nothing, connects to nothing and writes nothing.
+// Check returns the errors and warnings of [New] about files, directories and sockets. It uses the same code, but does not
+// listen, connect or write.
 func Check(cfg *config.Config, version string) (warnings []error, err error) {
 	log := slog.New(slog.DiscardHandler)
 	set, err := rules.New(rules.Config{})
@@ -22,9 +22,9 @@ func Check(cfg *config.Config, version string) (warnings []error, err error) {
 	var faults []error
 	note := func(err error) { faults = append(faults, err) }
 
-	secret, err := readReservationSecret(cfg.Check.SecretFile)
+	secret, err := readReservationSecret(cfg.CheckAPI.ReservationSecretFile)
 	note(err)
-	refunds, err := refundGuard(cfg.Check.RefundTokenFile)
+	refunds, err := refundGuard(cfg.CheckAPI.RefundTokenFile)
 	note(err)
 	store, err := stores.Open(&cfg.Store, log, true)
 	note(err)

@@ -14,13 +14,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// The secret of reservations: at least as much as cannot be guessed, and no more than anybody means.
+// Bounds of the reservation secret in bytes. A shorter one could be guessed; a longer one is probably the wrong file.
 const (
 	minSecret = 32
 	maxSecret = 4 << 10
 )
 
-// readReservationSecret reads the secret of reservations. Without a file it is nil: a random one is used.
+// readReservationSecret reads the reservation secret. Without a file it is nil, and a random secret is used.
 func readReservationSecret(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
@@ -29,41 +29,41 @@ func readReservationSecret(path string) ([]byte, error) {
 	secret = bytes.TrimSpace(secret)
 	switch {
 	case errors.Is(err, plainfile.ErrTooLarge):
-		return nil, fmt.Errorf("check.secret_file: %s has more than %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
+		return nil, fmt.Errorf("check_api.reservation_secret_file: %s has more than %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
 			path, maxSecret, minSecret, maxSecret)
 	case err != nil:
-		return nil, fmt.Errorf("check.secret_file: %w", err)
+		return nil, fmt.Errorf("check_api.reservation_secret_file: %w", err)
 	case len(secret) < minSecret || len(secret) > maxSecret:
-		return nil, fmt.Errorf("check.secret_file: %s has %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
+		return nil, fmt.Errorf("check_api.reservation_secret_file: %s has %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
 			path, len(secret), minSecret, maxSecret)
 	}
 	return secret, nil
 }
 
-// refundGuard asks callers who give back what was charged for a token. It is nil without a file: then none may.
+// refundGuard returns the authorization of refunds by token. It is nil without a file: refunds are then rejected.
 func refundGuard(path string) (*adminapi.Guard, error) {
 	if path == "" {
 		return nil, nil
 	}
 	token, err := adminapi.ReadToken(path)
 	if err != nil {
-		return nil, fmt.Errorf("check.refund_token_file: %w", err)
+		return nil, fmt.Errorf("check_api.refund_token_file: %w", err)
 	}
 	attempts, err := failedTokens()
 	if err != nil {
 		return nil, err
 	}
-	return &adminapi.Guard{Token: token, Attempts: attempts, Setting: "check.refund_token_file"}, nil
+	return &adminapi.Guard{Token: token, Attempts: attempts, Setting: "check_api.refund_token_file"}, nil
 }
 
-// handleCheck has the mux answer the check API.
+// handleCheck registers the check API with a mux.
 func (e edges) handleCheck(mux *http.ServeMux, requests *metrics.Requests) {
 	cfg := checkapi.Config{
 		Limiter: e.limiter, Rules: e.rules, Descriptors: e.decider(), Bounds: e.rlsBounds(), Secret: e.secret,
 	}
 	if e.refunds != nil {
-		if h := &e.cfg.HTTP; h.TLS.Cert == "" && !strings.HasPrefix(h.Address, "unix:") && !isLoopback(h.Address) {
-			e.log.Warn("token of refunds travels in clear: set listeners.http.tls.cert and key, unless something else encrypts", "address", h.Address)
+		if h := &e.cfg.HTTP; h.TLS.CertFile == "" && !strings.HasPrefix(h.Address, "unix:") && !isLoopback(h.Address) {
+			e.log.Warn("HTTP listener accepts refund tokens without TLS", "address", h.Address, "setting", "listeners.http.tls")
 		}
 		cfg.Refunds = func(r *http.Request) *checkapi.Refusal { return (*checkapi.Refusal)(e.refunds.Authorize(r)) }
 	}
@@ -71,7 +71,7 @@ func (e edges) handleCheck(mux *http.ServeMux, requests *metrics.Requests) {
 	api.Register(mux, requests.HTTP)
 }
 
-// decider answers about descriptors, whoever asks.
+// decider returns the decider of descriptors, for gRPC and the check API.
 func (e edges) decider() *rls.Decider {
 	return rls.NewDecider(e.limiter, e.rules, rlsOptions(&e.cfg.RLS))
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 )
 
-// endGrace is how long the service may take to end beyond drain.wait and drain.timeout.
+// endGrace is the time for shutdown in addition to drain.delay and drain.timeout.
 const endGrace = 5 * time.Second
 
-// endInTime ends the process if the service has not ended in time after it was to, because nothing that hangs, such as a
-// file on a server that is gone, may keep it; and at once on a second signal. The function that it returns is called when the
-// service has ended.
+// endInTime exits the process if the service has not shut down in time after ctx is done, because a blocked call, such as a
+// write to an unavailable network file system, could delay it forever. It exits at once on a second signal. The returned
+// function must be called when the service has shut down.
 func endInTime(ctx context.Context, drain *config.Drain, log *serviceLog) (ended func()) {
 	done := make(chan struct{})
 	second, stop := logwriter.SecondSignal()
@@ -25,7 +25,7 @@ func endInTime(ctx context.Context, drain *config.Drain, log *serviceLog) (ended
 			select {
 			case <-ending:
 				ending = nil
-				timer := time.NewTimer(drain.Wait + drain.Timeout + endGrace)
+				timer := time.NewTimer(drain.Delay + drain.Timeout + endGrace)
 				defer timer.Stop()
 				late = timer.C
 			case <-late:
@@ -38,8 +38,8 @@ func endInTime(ctx context.Context, drain *config.Drain, log *serviceLog) (ended
 		}
 	}()
 	return func() {
-		// After a second signal log.exit holds the lock until it ends the process: the orderly end, which may be done before the
-		// last lines are written, must not exit with another code.
+		// After a second signal log.exit holds the lock until the process exits. Without the lock, a graceful shutdown that ends
+		// before the last lines are written could exit with another code.
 		log.mu.Lock()
 		defer log.mu.Unlock()
 		close(done)

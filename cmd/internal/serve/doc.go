@@ -1,3 +1,3 @@
-// Package serve is the service of `sluice serve`: it opens what a configuration names, joins it, and runs it until it is to
-// end. Tests start it in this process.
+// Package serve is the service of `sluice serve`. It opens the store, rules, queue and listeners of a configuration and runs them
+// until shutdown. Tests run it in their own process.
 package serve

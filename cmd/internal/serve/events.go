@@ -11,13 +11,13 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// newEvents tells all who watch the limiter.
+// newEvents returns the limiter events of the log, metrics and traces.
 func newEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set, counted *metrics.Metrics, traces *telemetry.Traces, server func(int) string) (sluice.Events, error) {
 	logged, err := logEvents(c, log, set, server)
 	return joinEvents(logged, counted.Events(), traces.Events()), err
 }
 
-// joinEvents are events that call all of several.
+// joinEvents returns events that call all of the given ones, in order.
 func joinEvents(all ...sluice.Events) (joined sluice.Events) {
 	for _, e := range all {
 		joined.OnDecision = both(joined.OnDecision, e.OnDecision)
@@ -30,7 +30,7 @@ func joinEvents(all ...sluice.Events) (joined sluice.Events) {
 	return joined
 }
 
-// both calls the one and then the other, where there is one. It is nil where there is neither.
+// both returns a function that calls first and then the other, skipping nil ones. It is nil if both are.
 func both[A, B any](first, then func(context.Context, A, B)) func(context.Context, A, B) {
 	switch {
 	case first == nil:
@@ -41,7 +41,7 @@ func both[A, B any](first, then func(context.Context, A, B)) func(context.Contex
 	return func(ctx context.Context, a A, b B) { first(ctx, a, b); then(ctx, a, b) }
 }
 
-// bothRarely is both for events with a single fact, which are rare: one call more does not matter.
+// bothRarely is both for events with one argument. They are rare, so an additional call does not matter.
 func bothRarely[A any](first, then func(context.Context, A)) func(context.Context, A) {
 	if first == nil {
 		return then

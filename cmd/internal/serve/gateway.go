@@ -21,19 +21,19 @@ import (
 	"github.com/sluiceproject/sluice/internal/quota"
 )
 
-// gatewayName is the gateway's listener.
+// gatewayName is the name of the gateway's listener.
 const gatewayName = "gateway"
 
-// gatewayRuntime is what the service runs for the gateway. Nil: there is none.
+// gatewayRuntime is the gateway with its upstreams, authentication and access log.
 type gatewayRuntime struct {
 	*gateway.Gateway
 	groups map[string]*upstream.Group
 	authn  *authentication
-	log    *accesslog.Log // nil: there is none
+	log    *accesslog.Log // nil: no access log
 	errors *slog.Logger
 }
 
-// openGateway opens the gateway, with all that it asks.
+// openGateway opens the gateway with its upstreams, authentication and access log.
 func (e edges) openGateway(dry bool) (*gatewayRuntime, error) {
 	in := &e.cfg.Gateway
 	var err error
@@ -63,7 +63,7 @@ func (e edges) openGateway(dry bool) (*gatewayRuntime, error) {
 	return g, nil
 }
 
-// gatewayConfig is how the gateway is made.
+// gatewayConfig returns the configuration of the gateway.
 func (e edges) gatewayConfig(g *gatewayRuntime) (gateway.Config, error) {
 	in := &e.cfg.Gateway
 	requests := cmp.Or(in.MaxRequests, in.MaxConnections)
@@ -72,10 +72,10 @@ func (e edges) gatewayConfig(g *gatewayRuntime) (gateway.Config, error) {
 		OnAttempt: g.recordAttempt,
 		Rules:     e.rules, Limiter: e.limiter,
 		Shed:        e.shed.Middleware,
-		MaxRequests: int(requests), MaxAddressRequests: int(config.Share(in.MaxAddressRequests, requests)),
-		Allow: match.NewAddrSet(in.Allow), Deny: match.NewAddrSet(in.Deny), Log: e.log,
+		MaxRequests: int(requests), MaxAddressRequests: int(config.Share(in.MaxRequestsPerAddress, requests)),
+		Allow: match.NewAddrSet(in.AllowedIPs), Deny: match.NewAddrSet(in.DeniedIPs), Log: e.log,
 	}
-	buffers.Process.SetMax(in.MaxBuffered)
+	buffers.Process.SetMax(in.MaxBufferedSize)
 	e.shed.OnShed(recordShed)
 	e.shed.IdentifyBy(gateway.IdentityOf)
 	if e.queue != nil {
@@ -93,38 +93,38 @@ func (e edges) gatewayConfig(g *gatewayRuntime) (gateway.Config, error) {
 	return cfg, nil
 }
 
-// listener is how clients of the gateway are listened to.
+// listener returns the gateway's listener.
 func (g *gatewayRuntime) listener(in *config.Gateway) listen.Gateway {
-	at := endpoint(in.Address, in.TLS, in.MaxConnections, config.Share(in.MaxPerAddress, in.MaxConnections))
+	at := endpoint(in.Address, in.TLS, in.MaxConnections, config.Share(in.MaxConnectionsPerAddress, in.MaxConnections))
 	at.TLS = gatewayTLS(in)
 	return listen.Gateway{
 		Endpoint:       at,
-		MaxHeaderBytes: int(in.MaxHeaderBytes), MaxStreams: int(in.MaxStreams),
+		MaxHeaderBytes: int(in.MaxHeaderSize), MaxStreams: int(in.MaxStreams),
 		Handler: g, Malformed: g.Malformed, OnDrain: g.Drain, Wait: g.wait,
 	}
 }
 
-// gatewayTLS is the gateway's TLS as the server knows it.
+// gatewayTLS returns the TLS configuration of the gateway's listener.
 func gatewayTLS(in *config.Gateway) listen.TLS {
-	out := listen.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA}
+	out := listen.TLS{Cert: in.TLS.CertFile, Key: in.TLS.KeyFile, ClientCA: in.TLS.ClientCAFile}
 	for _, p := range in.Certificates {
-		out.Certificates = append(out.Certificates, listen.Pair(p))
+		out.Certificates = append(out.Certificates, listen.Pair{Cert: p.CertFile, Key: p.KeyFile})
 	}
 	if len(in.ACME.Domains) > 0 {
 		out.ACME = &listen.ACME{
-			Domains: in.ACME.Domains, Email: in.ACME.Email, Directory: in.ACME.Directory, CA: in.ACME.CA, Cache: in.ACME.Cache,
+			Domains: in.ACME.Domains, Email: in.ACME.Email, Directory: in.ACME.DirectoryURL, CA: in.ACME.CAFile, Cache: in.ACME.CacheDir,
 		}
-		if in.ACME.HTTP != config.Off {
-			out.ACME.HTTP = in.ACME.HTTP
+		if in.ACME.HTTPAddress != config.Off {
+			out.ACME.HTTP = in.ACME.HTTPAddress
 		}
 	}
 	return out
 }
 
-// routeName is what a route is called in metrics and logs.
+// routeName returns the name of a route in metrics and logs.
 func routeName(r *config.Route) string { return r.Host + r.Path }
 
-// newRoute is a route as the gateway knows it.
+// newRoute returns the gateway's form of a configured route.
 func newRoute(in *config.Route, groups map[string]*upstream.Group) (gateway.Route, error) {
 	path, err := match.ParsePattern(in.Path, false)
 	if err != nil {
@@ -132,38 +132,39 @@ func newRoute(in *config.Route, groups map[string]*upstream.Group) (gateway.Rout
 	}
 	return gateway.Route{
 		Name: routeName(in), Host: in.Host, Path: path, Upstream: groups[in.Upstream],
-		StripPrefix: in.StripPrefix, AddPrefix: in.AddPrefix, MaxBody: in.MaxBody, Timeout: in.Timeout, UpstreamHost: in.UpstreamHost,
-		CORS: in.CORS,
+		StripPrefix: in.StripPrefix, AddPrefix: in.AddPrefix, MaxBody: in.MaxBodySize, Timeout: in.Timeout,
+		UpstreamHost: in.HostHeader == config.HostHeaderUpstream,
+		CORS:         in.CORS,
 	}, nil
 }
 
-// upstreamConfig is an upstream as its group knows it.
+// upstreamConfig returns the configuration of an upstream's group of servers.
 func upstreamConfig(in *config.Upstream, log *slog.Logger) upstream.Config {
 	out := upstream.Config{
-		Name: in.Name, Servers: in.Servers, LoadBalancing: in.Balance, HashBy: hashBy(in.HashBy), Retries: int(in.Retries),
-		OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: int(in.Failures), EjectionTime: in.Rest},
-		Timeouts:         upstream.Timeouts{Connect: in.Connect, Header: in.Header, Idle: in.Idle},
-		TLS:              upstream.TLS{CA: in.TLS.CA, Cert: in.TLS.Cert, Key: in.TLS.Key, ServerName: in.ServerName},
+		Name: in.Name, Servers: in.Servers, LoadBalancing: in.LoadBalancing, HashBy: hashBy(in.HashBy), Retries: int(in.Retries),
+		OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: int(in.OutlierDetection.ConsecutiveFailures), EjectionTime: in.OutlierDetection.EjectionTime},
+		Timeouts:         upstream.Timeouts{Connect: in.Timeouts.Connect, Header: in.Timeouts.ResponseHeader, Idle: in.Timeouts.Idle},
+		TLS:              upstream.TLS{CA: in.TLS.CAFile, Cert: in.TLS.CertFile, Key: in.TLS.KeyFile, ServerName: in.ServerName},
 		Merge:            mergeAnswer, OnServerChosen: recordServer, Client: gateway.Address, Log: log,
 	}
 	if in.Retries == 0 {
-		out.Retries = -1 // there, 0 is the default
+		out.Retries = -1 // in upstream.Config 0 means the default
 	}
-	if h := &in.Health; h.Path != "" {
+	if h := &in.HealthCheck; h.Path != "" {
 		out.HealthCheck = &upstream.HealthCheck{
-			Path: h.Path, Interval: h.Interval, Timeout: h.Timeout, HealthyThreshold: int(h.Healthy), UnhealthyThreshold: int(h.Unhealthy),
+			Path: h.Path, Interval: h.Interval, Timeout: h.Timeout, HealthyThreshold: int(h.HealthyThreshold), UnhealthyThreshold: int(h.UnhealthyThreshold),
 		}
 	}
 	return out
 }
 
-// mergeAnswer adds the upstream's headers to ours. The request has one id, which is ours.
+// mergeAnswer merges the headers of the upstream's response into ours. The request ID of the upstream is dropped.
 func mergeAnswer(ours, upstream http.Header) {
 	delete(upstream, gateway.RequestID)
 	quota.Merge(ours, upstream)
 }
 
-// hashBy is what requests of one server share.
+// hashBy returns the function that computes the value to hash for load balancing.
 func hashBy(attribute string) func(*http.Request) string {
 	kind, name, _ := strings.Cut(attribute, ":")
 	switch kind {
@@ -183,17 +184,17 @@ func hashBy(attribute string) func(*http.Request) string {
 	return func(r *http.Request) string { return gateway.Client(r.Context()).String() }
 }
 
-// reopen begins a new file of the access log, after somebody has moved the old one away.
+// reopen reopens the access log, after log rotation has renamed the file.
 func (g *gatewayRuntime) reopen() {
 	if g.log == nil {
 		return
 	}
 	if err := g.log.Reopen(); err != nil {
-		g.errors.Error("the access log cannot be opened anew: going on with the old file", "error", err)
+		g.errors.Error("access log reopen failed: previous file stays in use", "error", err)
 	}
 }
 
-// close writes the last of the access log. Requests that were cut off have their lines too, if their handlers return within
+// close flushes and closes the access log. Lines of aborted requests are included if their handlers return within
 // cutOffTimeout.
 func (g *gatewayRuntime) close() {
 	if g == nil || g.log == nil {
@@ -202,17 +203,17 @@ func (g *gatewayRuntime) close() {
 	if g.Gateway != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), cutOffTimeout)
 		defer cancel()
-		_ = g.Wait(ctx) // the lines of requests that go on are lost
+		_ = g.Wait(ctx) // lines of requests that are still running are lost
 	}
 	if err := g.log.Close(); err != nil {
-		g.errors.Error("the last lines of the access log are lost", "error", err)
+		g.errors.Error("access log close failed: last lines lost", "error", err)
 	}
 }
 
-// cutOffTimeout is how long handlers of requests whose connection was closed may take to return.
+// cutOffTimeout is the time for handlers to return after their connections were closed.
 const cutOffTimeout = 200 * time.Millisecond
 
-// run watches the servers and the files of who requests are from, and delivers what was kept.
+// run checks the health of servers, reloads accounts and delivers queued requests until ctx is done.
 func (g *gatewayRuntime) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -223,7 +224,7 @@ func (g *gatewayRuntime) run(ctx context.Context) {
 	}
 }
 
-// wait returns when no request and no WebSocket is left, and ends those that are when the context does.
+// wait returns when all requests and WebSockets have ended. When ctx is done, it aborts the remaining ones.
 func (g *gatewayRuntime) wait(ctx context.Context) error {
 	faults := make([]error, 0, len(g.groups)+1)
 	for _, group := range g.groups {

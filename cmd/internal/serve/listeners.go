@@ -18,25 +18,25 @@ import (
 	"github.com/sluiceproject/sluice/internal/admission"
 )
 
-// edges is what the edges of a service are built with.
+// edges builds the listeners of a service.
 type edges struct {
 	*snapshot
-	secret  []byte             // of reservations; nil: a random one
-	refunds *adminapi.Guard    // nil: nothing is given back
-	queue   *queue.Queue       // nil: there is none
-	shed    *admission.Shedder // nil: there is no gateway
+	secret  []byte             // reservation secret; nil: random
+	refunds *adminapi.Guard    // nil: refunds are rejected
+	queue   *queue.Queue       // nil: no queue
+	shed    *admission.Shedder // nil: no gateway
 }
 
-// listeners are how all are listened to, and the gateway that one of them hands its requests to.
+// listeners is the configuration of all listeners, and the gateway.
 type listeners struct {
 	listen.Config
-	gateway *gatewayRuntime // nil: there is none
+	gateway *gatewayRuntime // nil: no gateway
 }
 
-// listeners makes them all. It returns the faults of all of them.
+// listeners builds all listeners and returns all their errors. With dry, files are only checked.
 func (e edges) listeners(operators *operated, dry bool) (l listeners, faults []error) {
 	l.Config = listen.Config{
-		Log: e.log, DrainWait: e.cfg.Drain.Wait, DrainTimeout: e.cfg.Drain.Timeout,
+		Log: e.log, DrainDelay: e.cfg.Drain.Delay, DrainTimeout: e.cfg.Drain.Timeout,
 		Exempt: func(a netip.Addr) bool { return admission.ClientIP(e.rules()).TrustsAddr(a) },
 	}
 	if e.cfg.GRPC.Address != config.Off {
@@ -66,21 +66,21 @@ func (e edges) listeners(operators *operated, dry bool) (l listeners, faults []e
 	return l, faults
 }
 
-// endpoint is where a server listens; perAddress 0 bounds no address.
-func endpoint(address string, t config.TLS, most, perAddress int64) listen.Endpoint {
+// endpoint returns the endpoint of a listener. If perAddress is 0, connections per address are unlimited.
+func endpoint(address string, t config.TLS, maxConns, perAddress int64) listen.Endpoint {
 	return listen.Endpoint{
-		Address: address, TLS: listen.TLS{Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA},
-		MaxConnections: int(most), MaxPerAddress: int(perAddress),
+		Address: address, TLS: listen.TLS{Cert: t.CertFile, Key: t.KeyFile, ClientCA: t.ClientCAFile},
+		MaxConnections: int(maxConns), MaxPerAddress: int(perAddress),
 	}
 }
 
-// grpc is how Envoy is listened to.
+// grpc returns the listener for Envoy.
 func (e edges) grpc() listen.GRPC {
 	g := &e.cfg.GRPC
 	return listen.GRPC{
-		Endpoint:   endpoint(g.Address, g.TLS, g.MaxConnections, config.Share(g.MaxPerAddress, g.MaxConnections)),
-		MaxStreams: uint32(g.MaxStreams), MaxHeaderBytes: uint32(g.MaxHeaderBytes),
-		MaxMessageBytes: e.rlsBounds().GRPCLimit(), MaxAge: g.MaxAge, MaxAgeGrace: g.MaxAgeGrace,
+		Endpoint:   endpoint(g.Address, g.TLS, g.MaxConnections, config.Share(g.MaxConnectionsPerAddress, g.MaxConnections)),
+		MaxStreams: uint32(g.MaxStreams), MaxHeaderBytes: uint32(g.MaxHeaderSize),
+		MaxMessageBytes: e.rlsBounds().GRPCLimit(), MaxAge: g.MaxConnectionAge, MaxAgeGrace: g.MaxConnectionAgeGrace,
 		HealthNames: []string{"ratelimit", rls.ServiceName}, Reflection: g.Reflection,
 		Options: []grpc.ServerOption{rls.ServerOption()},
 		Register: func(r grpc.ServiceRegistrar) {
@@ -89,12 +89,12 @@ func (e edges) grpc() listen.GRPC {
 	}
 }
 
-// http is how those are listened to who ask over HTTP.
+// http returns the HTTP listener.
 func (e edges) http() listen.HTTP {
 	h := &e.cfg.HTTP
-	requests := e.metrics.Requests("http", "200", "429") // to the check API
+	requests := e.metrics.Requests("http", "200", "429") // of the check API
 	return listen.HTTP{
-		Endpoint: endpoint(h.Address, h.TLS, h.MaxConnections, config.Share(h.MaxPerAddress, h.MaxConnections)),
+		Endpoint: endpoint(h.Address, h.TLS, h.MaxConnections, config.Share(h.MaxConnectionsPerAddress, h.MaxConnections)),
 		Handler:  e.traces.HTTP(e.handler(requests)),
 		Unready:  e.unready,
 		Malformed: func(_ net.Addr, status int) string {
@@ -104,18 +104,18 @@ func (e edges) http() listen.HTTP {
 	}
 }
 
-// handler answers what is asked over HTTP, but for health.
+// handler returns the handler of the HTTP listener, without health checks.
 func (e edges) handler(requests *metrics.Requests) http.Handler {
 	mux := http.NewServeMux()
 	e.handleAuth(mux)
-	if e.cfg.Metrics.OnHTTP {
+	if e.cfg.Metrics.HTTPListener {
 		mux.Handle("GET "+metricsPath, metricsHandler(e.snapshot))
 	}
 	e.handleCheck(mux, requests)
 	return mux
 }
 
-// unready returns why requests of some rules cannot be served, or nil.
+// unready returns the reason why the service is not ready, or nil: an unavailable queue.
 func (e edges) unready() error {
 	if e.queue == nil {
 		return nil
@@ -124,19 +124,19 @@ func (e edges) unready() error {
 }
 
 func (e edges) rlsBounds() rls.Bounds {
-	return rls.Bounds{Descriptors: int(e.cfg.RLS.MaxDescriptors), Message: int(e.cfg.GRPC.MaxMessageBytes)}
+	return rls.Bounds{Descriptors: int(e.cfg.RLS.MaxDescriptors), Message: int(e.cfg.GRPC.MaxMessageSize)}
 }
 
 func rlsOptions(c *config.RLS) rls.Options {
 	o := rls.Options{
-		Overrides: c.Overrides, NegativeHits: c.NegativeHits, Shadow: c.Shadow, Quota: c.Quota, Metadata: c.Metadata,
+		Overrides: c.AcceptLimitOverrides, NegativeHits: c.AcceptNegativeHits, Shadow: c.ShadowMode, Quota: c.QuotaMode, Metadata: c.DynamicMetadata,
 	}
 	if c.Headers.Enabled {
 		o.Headers = rls.HeaderNames{Limit: c.Headers.Limit, Remaining: c.Headers.Remaining, Reset: c.Headers.Reset}
 	}
-	if c.Clients != nil {
+	if c.ClientDomains != nil {
 		o.Clients = rls.Clients{}
-		for name, domains := range c.Clients {
+		for name, domains := range c.ClientDomains {
 			o.Clients[name] = rls.Domains{}
 			for _, d := range domains {
 				o.Clients[name][d] = true

@@ -14,8 +14,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logging"
 )
 
-// An outage is a line at once and then one every five seconds, however many requests there are. The line says what is so whether
-// the store was late, refused the connection or was not called: the error says which.
+// An outage is logged at once and then every 5 s, regardless of the number of requests. The message is the same whether the store
+// was too late, not reachable or not called; the error differs.
 func TestStoreErrorsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -25,7 +25,7 @@ func TestStoreErrorsLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused := errors.Join(errors.New("connection refused"), sluice.ErrUnavailable)
-		open := fmt.Errorf("%w: circuit breaker open after too many failures", sluice.ErrUnavailable)
+		open := fmt.Errorf("%w: circuit breaker open", sluice.ErrUnavailable)
 		want := []string{"connection refused", "circuit breaker open", "circuit breaker open"}
 		for range want {
 			e.OnStoreError(t.Context(), refused)

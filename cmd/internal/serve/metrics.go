@@ -14,19 +14,19 @@ import (
 	"github.com/sluiceproject/sluice/internal/admission"
 )
 
-// metricsOf is what is counted.
+// metricsOf are the sources of metrics.
 type metricsOf struct {
 	cfg      *config.Config
 	version  string
 	loaded   *ruleSource
 	store    stores.Opened
-	queue    *queue.Queue       // nil: there is none
-	shed     *admission.Shedder // nil: there is none
+	queue    *queue.Queue       // nil: no queue
+	shed     *admission.Shedder // nil: no gateway
 	lostLogs func() int64
 }
 
-// newMetrics begins to count. What is counted is for operators too, and so it is counted whether or not it is shown to
-// Prometheus.
+// newMetrics returns the metrics of a service. They are counted even if Prometheus metrics are disabled, because the admin API
+// uses them.
 func newMetrics(of metricsOf) *metrics.Metrics {
 	cfg := metrics.Config{
 		Version: of.version, Rules: of.loaded.set, Keyed: keyedRules(of.cfg), Queue: queueMetrics(of.queue), Overload: overloadOf(of.shed),
@@ -46,10 +46,10 @@ func newMetrics(of metricsOf) *metrics.Metrics {
 	return metrics.New(cfg)
 }
 
-// metricsPath is where Prometheus asks, on the listener for operators and, if that is wanted, on that for HTTP.
+// metricsPath is the path of metrics on the admin listener and, with metrics.http_listener, on the HTTP listener.
 const metricsPath = "/metrics"
 
-// metricsHandler answers Prometheus, or is nil if metrics are switched off.
+// metricsHandler returns the handler for Prometheus, or nil if metrics are disabled.
 func metricsHandler(of *snapshot) http.Handler {
 	if !of.cfg.Metrics.Enabled {
 		return nil
@@ -57,7 +57,7 @@ func metricsHandler(of *snapshot) http.Handler {
 	return of.metrics.Handler()
 }
 
-// countRLS counts what Envoy asks.
+// countRLS returns an observer that counts RLS requests.
 func countRLS(counted *metrics.Metrics) rls.Observer {
 	requests := counted.Requests("rls", rls.CodeOK.String(), rls.CodeOverLimit.String())
 	return func(overall rls.Code, err error, began time.Time) {

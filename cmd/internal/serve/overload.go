@@ -7,8 +7,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// newShedder makes what turns requests of the gateway away when not all can be served. The rules say whether anything is:
-// without a section shed it costs a look at them. It is nil without a gateway.
+// newShedder returns the load shedder of the gateway, or nil without a gateway. If the rules have no adaptive limits, it costs
+// one lookup per request.
 func newShedder(cfg *config.Config, set func() *rules.Set) *admission.Shedder {
 	if cfg.Gateway.Address == config.Off {
 		return nil
@@ -16,7 +16,7 @@ func newShedder(cfg *config.Config, set func() *rules.Set) *admission.Shedder {
 	return admission.NewShedder(set)
 }
 
-// overloadOf tells metrics what is turned away; nil if there is nothing that could be.
+// overloadOf returns the source of load shedding metrics, or nil without a shedder.
 func overloadOf(shed *admission.Shedder) func() metrics.Overload {
 	if shed == nil {
 		return nil

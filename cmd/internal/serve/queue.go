@@ -18,23 +18,23 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// openQueue opens the queue of requests that are kept; it is nil if there is to be none. Without a gateway, other processes
-// deliver them.
+// openQueue opens the durable queue, or returns nil if it is disabled. Without a gateway this process does not deliver; others
+// do. With dry, the configuration is only checked.
 func openQueue(of *config.Config, log *slog.Logger, dry bool) (*queue.Queue, error) {
 	c := &of.Queue
 	if !c.On() {
 		return nil, nil
 	}
-	key, err := queueKey(c.KeyFile)
+	key, err := queueKey(c.EncryptionKeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("queue.key_file: %w", err)
+		return nil, fmt.Errorf("queue.encryption_key_file: %w", err)
 	}
 	cfg := queue.Config{
-		Directory: c.Directory, URL: c.URL, CredentialsFile: c.CredentialsFile, CA: c.TLS.CA, Cert: c.TLS.Cert, Key: c.TLS.Key,
-		Name: c.Name, EncryptionKey: key, MaxBytes: c.MaxBytes, MaxCount: c.MaxCount,
-		MaxKeyBytes: config.Share(c.MaxKeyBytes, c.MaxBytes), MaxKeyCount: config.Share(c.MaxKeyCount, c.MaxCount),
-		MaxItem: int(c.MaxItem), MaxResults: c.MaxResults,
-		DeadLetterTTL: c.KeepDead, Workers: int(c.Workers), Timeout: c.Timeout, Drain: of.Drain.Timeout,
+		Directory: c.Directory, URL: c.URL, CredentialsFile: c.CredentialsFile, CA: c.TLS.CAFile, Cert: c.TLS.CertFile, Key: c.TLS.KeyFile,
+		Name: c.StreamPrefix, EncryptionKey: key, MaxBytes: c.MaxTotalSize, MaxCount: c.MaxItems,
+		MaxKeyBytes: config.Share(c.MaxTotalSizePerKey, c.MaxTotalSize), MaxKeyCount: config.Share(c.MaxItemsPerKey, c.MaxItems),
+		MaxItem: int(c.MaxItemSize), MaxResults: c.MaxResultsSize,
+		DeadLetterTTL: c.DeadLetterTTL, Workers: int(c.Workers), Timeout: c.DeliveryTimeout, Drain: of.Drain.Timeout,
 		Delivers: of.Gateway.Address != config.Off, Log: log,
 	}
 	if dry {
@@ -43,14 +43,14 @@ func openQueue(of *config.Config, log *slog.Logger, dry bool) (*queue.Queue, err
 	return queue.Open(cfg)
 }
 
-// closeQueue closes it when nothing is delivered any more.
+// closeQueue closes the queue after the last delivery.
 func closeQueue(q *queue.Queue, log *slog.Logger) {
 	if err := q.Close(); err != nil {
-		log.Error("the queue was not closed", "error", err)
+		log.Error("queue close failed", "error", err)
 	}
 }
 
-// queueKey reads the key that what is kept is encrypted with; nil: it is not.
+// queueKey reads the encryption key, or returns nil for no encryption.
 func queueKey(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
@@ -66,7 +66,7 @@ func queueKey(path string) ([]byte, error) {
 	return key, nil
 }
 
-// adminQueue is the queue as operators see it; nil: there is none.
+// adminQueue returns the queue functions of the admin API, or nil without a queue.
 func adminQueue(q *queue.Queue) *adminapi.Queue {
 	if q == nil {
 		return nil
@@ -75,7 +75,7 @@ func adminQueue(q *queue.Queue) *adminapi.Queue {
 		Counts: func(ctx context.Context) adminmsg.QueueCounts {
 			c := q.Counts(ctx)
 			return adminmsg.QueueCounts{
-				Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Ended: c.Ended, Bytes: c.Bytes, OldestSeconds: c.Oldest.Seconds(), Up: c.Up,
+				Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Ended: c.Ended, Bytes: c.Bytes, OldestAgeSeconds: c.Oldest.Seconds(), Up: c.Up,
 			}
 		},
 		List: func(ctx context.Context, name, after string, n int) ([]adminmsg.QueueItem, string, error) {
@@ -87,11 +87,11 @@ func adminQueue(q *queue.Queue) *adminapi.Queue {
 			}
 			return items, next, adminQueueError(err)
 		},
-		Get: adminItemFunc(q.Get), Cancel: adminItemFunc(q.Cancel), Replay: adminItemFunc(q.Requeue),
+		Get: adminItemFunc(q.Get), Cancel: adminItemFunc(q.Cancel), Requeue: adminItemFunc(q.Requeue),
 	}
 }
 
-// adminItemFunc makes a function of the queue one of the admin API.
+// adminItemFunc converts a queue function to one of the admin API.
 func adminItemFunc(do func(context.Context, string) (*queue.Status, error)) func(context.Context, string) (adminmsg.QueueItem, error) {
 	return func(ctx context.Context, id string) (adminmsg.QueueItem, error) {
 		st, err := do(ctx, id)
@@ -126,7 +126,7 @@ func adminItem(st *queue.Status) adminmsg.QueueItem {
 	}
 	it := adminmsg.QueueItem{
 		ID: st.ID, State: st.State.String(), Rule: st.Rule, RawKey: st.Key, Position: st.Position, Attempts: st.Attempts, Size: st.Size,
-		Accepted: st.Accepted.UTC(), Changed: at(st.Changed), Next: at(st.Next), Expires: at(st.Expires), Error: st.Error,
+		Accepted: st.Accepted.UTC(), Changed: at(st.Changed), NextAttempt: at(st.Next), Expires: at(st.Expires), Error: st.Error,
 	}
 	if r := st.Result; r != nil {
 		it.Result = &adminmsg.QueueResult{Status: r.Status, Header: r.Header, Truncated: r.Truncated}
@@ -139,7 +139,7 @@ func adminItem(st *queue.Status) adminmsg.QueueItem {
 	return it
 }
 
-// queueMetrics is what is shown of the queue; nil: there is none.
+// queueMetrics returns the source of queue metrics, or nil without a queue.
 func queueMetrics(q *queue.Queue) func() metrics.Queue {
 	if q == nil {
 		return nil
@@ -149,8 +149,8 @@ func queueMetrics(q *queue.Queue) func() metrics.Queue {
 		return metrics.Queue{
 			Up: c.Up, Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Bytes: c.Bytes, Oldest: c.Oldest,
 			Totals: map[string]int64{
-				"accepted": c.Accepted, "refused": c.Rejected, "delivered": c.Delivered, "failed": c.Failed, "dead": c.DeadLettered,
-				"limited": c.Denied, "cancelled": c.Cancelled, "replayed": c.Requeued, "lost": c.Lost,
+				"accepted": c.Accepted, "rejected": c.Rejected, "delivered": c.Delivered, "failed": c.Failed, "dead_lettered": c.DeadLettered,
+				"denied": c.Denied, "cancelled": c.Cancelled, "requeued": c.Requeued, "lost": c.Lost,
 			},
 		}
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// respName is the listener of Redis clients.
+// respName is the name of the listener for Redis clients.
 const respName = "RESP"
 
-// respLimit is how often one address may show a wrong password: ten at once, then one in a second.
+// respLimit is the limit on wrong passwords per address: a burst of 10, then 1 per second.
 var respLimit = sluice.PerSecond(1).WithBurst(10)
 
-// resp is how Redis clients are listened to.
+// resp returns the listener for Redis clients.
 func (e edges) resp() (listen.Custom, error) {
 	in := &e.cfg.RESP
 	cfg := resp.Config{Log: e.log, OnFailure: respFailModes[in.OnFailure], Counted: countRESP(e.metrics)}
@@ -39,7 +39,7 @@ func (e edges) resp() (listen.Custom, error) {
 		}
 		cfg.Password = func() [sha256.Size]byte {
 			if err := p.read(); err != nil {
-				e.log.Error("the password of Redis clients cannot be read: keeping the last one", "error", err)
+				e.log.Error("RESP password file unreadable: previous password stays in use", "error", err)
 			}
 			return p.get()
 		}
@@ -50,11 +50,11 @@ func (e edges) resp() (listen.Custom, error) {
 	}
 	return listen.Custom{
 		Name: respName, Serve: r.Serve, Drain: r.Drain,
-		Endpoint: endpoint(in.Address, in.TLS, in.MaxConnections, config.Share(in.MaxPerAddress, in.MaxConnections)),
+		Endpoint: endpoint(in.Address, in.TLS, in.MaxConnections, config.Share(in.MaxConnectionsPerAddress, in.MaxConnections)),
 	}, nil
 }
 
-// keyedRules are those of no file, whose clients bring key and limit.
+// keyedRules returns the rules that are in no file, because their clients send key and limit.
 func keyedRules(cfg *config.Config) []*sluice.Rule {
 	if cfg.RESP.Address == config.Off {
 		return nil
@@ -62,10 +62,10 @@ func keyedRules(cfg *config.Config) []*sluice.Rule {
 	return []*sluice.Rule{sluice.Must(sluice.NewRule(sluice.Rule{Name: resp.RuleName, Limit: sluice.PerSecond(1)}))}
 }
 
-// countRESP counts what Redis clients ask.
+// countRESP returns a function that counts commands of Redis clients.
 func countRESP(counted *metrics.Metrics) func(resp.Counts) {
-	const allowed, limited, other, faulty = "allowed", "limited", "ok", "error"
-	requests := counted.Requests("resp", allowed, limited, other, faulty)
+	const allowed, denied, other, failed = "allowed", "denied", "ok", "error"
+	requests := counted.Requests("resp", allowed, denied, other, failed)
 	return func(c resp.Counts) {
 		add := func(code string, n int64) {
 			if n > 0 {
@@ -73,15 +73,15 @@ func countRESP(counted *metrics.Metrics) func(resp.Counts) {
 			}
 		}
 		add(allowed, c.Allowed)
-		add(limited, c.Denied)
+		add(denied, c.Denied)
 		add(other, c.Other)
-		add(faulty, c.Errors)
+		add(failed, c.Errors)
 	}
 }
 
 var respFailModes = map[string]sluice.FailMode{"local": sluice.FailLocal, "open": sluice.FailOpen, "closed": sluice.FailClosed}
 
-// passwordFile is a password that may be replaced.
+// passwordFile is a password in a file that may change. It is safe for concurrent use.
 type passwordFile struct {
 	path string
 	mu   sync.Mutex // guards last

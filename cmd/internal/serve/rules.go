@@ -6,27 +6,27 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/fileerrors"
 	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// BuiltInRules are what there is without rules.
+// BuiltInRules are the rules of a service without rule files, in Envoy's format.
 const BuiltInRules = `domain: demo
 descriptors:
   - key: remote_address
     rate_limit: {unit: minute, requests_per_unit: 5}
 `
 
-// ruleSource is where the rules of a service come from.
+// ruleSource is the source of a service's rules.
 type ruleSource struct {
 	set     func() *rules.Set
-	watcher *rulefile.Watcher // nil: they are built in
+	watcher *rulefile.Watcher // nil: built-in rules
 }
 
-// openRules reads the rules. They are watched while it runs.
+// openRules reads the rule files. ruleSource.run reloads them when they change.
 func openRules(cfg *config.Config, log *slog.Logger) (*ruleSource, error) {
 	o := rulefile.Options{MergeDomains: cfg.Rules.MergeDomains, ChargeDenied: cfg.Rules.ChargeDenied}
 	if len(cfg.Rules.Paths) == 0 {
@@ -36,25 +36,25 @@ func openRules(cfg *config.Config, log *slog.Logger) (*ruleSource, error) {
 	watcher, err := rulefile.NewWatcher(rulefile.WatchConfig{
 		Paths: cfg.Rules.Paths, Options: o, ReloadOnSIGHUP: true,
 		OnReload: func(l *rulefile.LoadResult) {
-			log.Info("rules changed", "digest", l.Digest, "files", len(l.Files))
+			log.Info("rules reloaded", "rules_digest", l.Digest, "files", len(l.Files))
 			if names := restarted(before, l.Set); len(names) > 0 {
-				log.Warn("counts start at zero: the algorithm, refill or sub_windows changed", "rules", strings.Join(names, ", "))
+				log.Warn("buckets reset: algorithm, refill or sub_windows changed", "rules", strings.Join(names, ", "))
 			}
 			before = l.Set
 			warnOfRules(cfg, l.Set, log)
 		},
 		OnRecovered: func(l *rulefile.LoadResult) {
-			log.Info("rules can be used again", "digest", l.Digest)
+			log.Info("rule files valid again", "rules_digest", l.Digest)
 		},
 		OnError: func(err error) {
-			for _, fault := range faults.Each(err) {
-				log.Error("rules cannot be used: keeping the last good ones",
-					append([]any{"fault", fault.Error()}, panics.LogArgs(fault)...)...)
+			for _, fault := range fileerrors.Each(err) {
+				log.Error("rules reload failed: previous rule set stays in use",
+					append([]any{"error", fault.Error()}, panics.LogArgs(fault)...)...)
 			}
 		},
 	})
 	if err != nil {
-		return nil, faults.InRules(err, cfg.Rules.Paths)
+		return nil, fileerrors.InRules(err, cfg.Rules.Paths)
 	}
 	before = watcher.Set()
 	warnOfRules(cfg, before, log)
@@ -70,7 +70,7 @@ func builtInRules(o rulefile.Options) (*ruleSource, error) {
 	return &ruleSource{set: func() *rules.Set { return set }}, err
 }
 
-// run watches the files.
+// run watches the rule files until ctx is done.
 func (r *ruleSource) run(ctx context.Context) {
 	if r.watcher != nil {
 		_ = r.watcher.Run(ctx)
@@ -84,7 +84,7 @@ func (r *ruleSource) digest() string {
 	return r.watcher.Status().Digest
 }
 
-// restarted names the rules whose counts the new set does not read.
+// restarted returns the names of rules whose counts start from zero, because the new set counts them differently.
 func restarted(before, now *rules.Set) (names []string) {
 	kinds := make(map[string]string)
 	for _, r := range before.LimiterRules() {
@@ -98,9 +98,9 @@ func restarted(before, now *rules.Set) (names []string) {
 	return names
 }
 
-// warnOfRules says so if there is nothing that Envoy could ask about.
+// warnOfRules logs a warning if no rule applies to requests of Envoy.
 func warnOfRules(cfg *config.Config, set *rules.Set, log *slog.Logger) {
 	if len(set.Config().Domains) == 0 && cfg.GRPC.Address != config.Off {
-		log.Warn("no rule file has a domain, so that nothing that Envoy asks is limited: write rules in Envoy's format")
+		log.Warn("rule files define no Envoy domain: RLS requests are not limited")
 	}
 }

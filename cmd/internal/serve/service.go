@@ -29,31 +29,31 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Options are what a service is told beside its configuration.
+// Options are the options of a service that are not in its configuration.
 type Options struct {
 	Version string    // of the program
-	Log     io.Writer // standard error
-	// Changed returns the settings whose text in the configuration file is another than that of this service. Nil: there is no file.
+	Log     io.Writer // usually standard error
+	// Changed returns the settings that have changed in the configuration file since the service read it. Nil: no file.
 	Changed func() ([]string, error)
-	// Background is run while the service runs, until the context ends. It may be nil.
+	// Background runs until ctx is done, while the service runs. It may be nil.
 	Background func(ctx context.Context, s *Service)
 }
 
-// Service is a service that is open: its store, rules and queue are, and all listen.
+// Service is an open service: its store, rules and queue are open, and its listeners accept connections.
 type Service struct {
 	snapshot   *snapshot
 	server     *listen.Server
-	gateway    *gatewayRuntime // nil: there is none
+	gateway    *gatewayRuntime // nil: no gateway
 	collectors collectors
-	parts      []part // in the order in which they were opened
-	builtIn    bool   // it has no rules but those to try it with
+	parts      []part // in opening order
+	builtIn    bool   // only BuiltInRules
 	hangup     chan os.Signal
-	changed    func() ([]string, error) // settings of the configuration file; nil: there is none
+	changed    func() ([]string, error) // Options.Changed
 	background func(ctx context.Context, s *Service)
-	unsaved    error // of the store's snapshot
+	unsaved    error // of saving the store's snapshot
 }
 
-// snapshot is what all parts of a service are built from. It is never changed.
+// snapshot are the values that all parts of a service are built from. It is immutable.
 type snapshot struct {
 	cfg      *config.Config
 	log      *slog.Logger
@@ -61,21 +61,21 @@ type snapshot struct {
 	limiter  *sluice.Limiter
 	metrics  *metrics.Metrics
 	breakers *breakers
-	traces   *telemetry.Traces // nil: nothing is traced
+	traces   *telemetry.Traces // nil: no tracing
 }
 
-// part is one thing that a service is made of. Any of its functions may be nil.
+// part is a component of a service. Any of its functions may be nil.
 type part struct {
-	run    func(ctx context.Context) // until the context ends
-	reload func()                    // reads certificates and accounts again
-	reopen func()                    // begins new files of logs
-	close  func()                    // when nothing runs any more; the last part first
+	run    func(ctx context.Context) // until ctx is done
+	reload func()                    // reloads certificates and accounts
+	reopen func()                    // reopens log files
+	close  func()                    // called after all run functions have returned, last part first
 }
 
 func (s *Service) add(p part) { s.parts = append(s.parts, p) }
 
-// New opens a service. Nothing runs until [Service.Run], which must be called. If the context ends and neither New nor Run
-// returns in time, the process is ended.
+// New opens a service. [Service.Run] must be called to run and close it. If ctx is done and neither New nor Run returns in time,
+// the process exits.
 func New(ctx context.Context, cfg config.Config, o Options) (_ *Service, err error) {
 	started := time.Now()
 	s := &Service{hangup: make(chan os.Signal, 1), background: o.Background, changed: o.Changed}
@@ -84,7 +84,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *Service, err err
 			s.close()
 		}
 	}()
-	signal.Notify(s.hangup, syscall.SIGHUP) // from the start, because one that comes before anything reads them would end the process
+	signal.Notify(s.hangup, syscall.SIGHUP) // first, because an unhandled SIGHUP ends the process
 	s.add(part{close: func() { signal.Stop(s.hangup) }})
 	log := openLog(&cfg, o.Log)
 	s.add(part{close: log.close})
@@ -119,28 +119,28 @@ func (s *Service) storeHealth(err error) {
 	s.server.SetUnavailable(err)
 }
 
-// base is what all else of a service is built on: rules, counts, what is kept for later.
+// base are the rules, the store, the queue and the secrets that the other parts are built on.
 type base struct {
 	loaded *ruleSource
-	secret []byte // of reservations; nil: a random one
-	// refunds asks those for a token who give back what was charged; nil: nothing is given back.
+	secret []byte // reservation secret; nil: random
+	// refunds authorizes refunds by token; nil: they are rejected.
 	refunds *adminapi.Guard
 	store   stores.Opened
-	queue   *queue.Queue       // nil: there is none
-	shed    *admission.Shedder // nil: there is no gateway
+	queue   *queue.Queue       // nil: no queue
+	shed    *admission.Shedder // nil: no gateway
 }
 
-// openBase opens what can be opened before anything is known of decisions.
+// openBase opens the parts that do not need the limiter.
 func (s *Service) openBase(cfg *config.Config, log *slog.Logger) (b base, err error) {
 	if b.loaded, err = openRules(cfg, log); err != nil {
 		return b, err
 	}
 	s.builtIn = b.loaded.watcher == nil
 	s.add(part{run: b.loaded.run})
-	if b.secret, err = readReservationSecret(cfg.Check.SecretFile); err != nil {
+	if b.secret, err = readReservationSecret(cfg.CheckAPI.ReservationSecretFile); err != nil {
 		return b, fmt.Errorf("serve: %w", err)
 	}
-	if b.refunds, err = refundGuard(cfg.Check.RefundTokenFile); err != nil {
+	if b.refunds, err = refundGuard(cfg.CheckAPI.RefundTokenFile); err != nil {
 		return b, fmt.Errorf("serve: %w", err)
 	}
 	if b.store, err = stores.Open(&cfg.Store, log, false); err != nil {
@@ -162,7 +162,7 @@ func (s *Service) openBase(cfg *config.Config, log *slog.Logger) (b base, err er
 	return b, nil
 }
 
-// newSnapshot has decisions counted, logged and traced, and makes the limiter that all edges ask.
+// newSnapshot creates metrics, traces and the limiter of all listeners, whose decisions are counted, logged and traced.
 func newSnapshot(cfg *config.Config, version string, b base, log *serviceLog) (*snapshot, collectors, error) {
 	counted := newMetrics(metricsOf{cfg, version, b.loaded, b.store, b.queue, b.shed, log.lines.Lost})
 	to, err := openCollectors(cfg, version, counted, log.Logger, false)
@@ -205,7 +205,7 @@ func newLimiter(store stores.Opened, traces *telemetry.Traces, kind string, even
 	return sluice.NewWithRules(traces.Store(store.Store, kind), nil, append(store.Options, sluice.WithEvents(events))...)
 }
 
-// addrText returns where a listener is, as the configuration writes it.
+// addrText returns the address of a listener as in the configuration.
 func addrText(a net.Addr) string {
 	if a == nil {
 		return config.Off
@@ -213,7 +213,7 @@ func addrText(a net.Addr) string {
 	return a.String()
 }
 
-// Run serves until the context ends, and closes all.
+// Run serves until ctx is done, shuts down gracefully and closes the service.
 func (s *Service) Run(ctx context.Context) (err error) {
 	defer func() {
 		s.close()
@@ -226,7 +226,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	var running, reporting sync.WaitGroup
 	report, reported := context.WithCancel(context.WithoutCancel(ctx))
 	reporting.Go(func() { bounds.Log(report, log) })
-	defer reporting.Wait() // bounds are reached until all else has ended
+	defer reporting.Wait() // last, because bounds can be reached until everything else has ended
 	defer reported()
 	defer running.Wait()
 	defer stop()
@@ -249,11 +249,11 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	log.Info("ended")
+	log.Info("stopped")
 	return nil
 }
 
-// Addrs are where it listens, by the names of listeners in its configuration.
+// Addrs returns the addresses of the listeners by their names in the configuration.
 func (s *Service) Addrs() map[string]net.Addr {
 	all := map[string]net.Addr{}
 	for name, in := range listenerNames {
@@ -264,13 +264,13 @@ func (s *Service) Addrs() map[string]net.Addr {
 	return all
 }
 
-// listenerNames are what listeners are called in the configuration, and by the server.
+// listenerNames maps names of listeners in the configuration to those in package listen.
 var listenerNames = map[string]string{"grpc": "gRPC", "http": "HTTP", "admin": "admin", "resp": respName, "gateway": gatewayName}
 
-// Gateway is the gateway. There must be one.
+// Gateway returns the handler of the gateway. The service must have one.
 func (s *Service) Gateway() http.Handler { return s.gateway }
 
-// onHangup has certificates read again on SIGHUP. The rules' watcher hears of it by itself, and reads the files when it begins.
+// onHangup reloads certificates and accounts and reopens logs on SIGHUP. The watcher of the rules handles SIGHUP itself.
 func (s *Service) onHangup(ctx context.Context) {
 	for {
 		select {
@@ -278,7 +278,7 @@ func (s *Service) onHangup(ctx context.Context) {
 			return
 		case <-s.hangup:
 			s.reload()
-			_, _ = s.restartNeeded() // it logs
+			_, _ = s.restartNeeded() // logged there
 			for _, p := range s.parts {
 				if p.reopen != nil {
 					p.reopen()
@@ -288,7 +288,7 @@ func (s *Service) onHangup(ctx context.Context) {
 	}
 }
 
-// reload reads certificates and accounts again.
+// reload reloads certificates and accounts.
 func (s *Service) reload() {
 	for _, p := range s.parts {
 		if p.reload != nil {
@@ -297,7 +297,7 @@ func (s *Service) reload() {
 	}
 }
 
-// restartNeeded logs and returns the settings that have changed in the configuration file. They apply from the next start on.
+// restartNeeded logs and returns the settings that have changed in the configuration file. They need a restart to apply.
 func (s *Service) restartNeeded() ([]string, error) {
 	if s.changed == nil {
 		return nil, nil
@@ -305,9 +305,9 @@ func (s *Service) restartNeeded() ([]string, error) {
 	all, err := s.changed()
 	switch {
 	case err != nil:
-		s.snapshot.log.Error("configuration file cannot be used: a restart would fail", "error", err)
+		s.snapshot.log.Error("configuration file invalid: a restart would fail", "error", err)
 	case len(all) > 0:
-		s.snapshot.log.Warn("restart needed", "settings", strings.Join(all, ", "))
+		s.snapshot.log.Warn("restart required", "settings", strings.Join(all, ", "))
 	}
 	return all, err
 }

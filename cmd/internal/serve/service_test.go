@@ -24,12 +24,12 @@ func parse(t *testing.T, text string) config.Config {
 
 const anywhere = "listeners: {grpc: {address: '127.0.0.1:0'}, http: {address: '127.0.0.1:0'}, admin: {address: 'off'}}\n"
 
-// A service runs in this process, on free ports, and ends with its context.
+// A service runs in this process, on free ports, and shuts down when its context is done.
 func TestService(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cfg := parse(t, anywhere)
-	cfg.Drain.Wait = 0
+	cfg.Drain.Delay = 0
 	var log bytes.Buffer
 	beside := make(chan struct{})
 	s, err := serve.New(ctx, cfg, serve.Options{
@@ -59,19 +59,19 @@ func TestService(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(log.String(), "ended") {
+	if !strings.Contains(log.String(), "stopped") {
 		t.Errorf("the log is\n%s", &log)
 	}
 }
 
-// What cannot be opened is told by New, and by Check.
+// New and Check return the same errors about files that cannot be opened.
 func TestServiceCannotOpen(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none")
-	cfg := parse(t, anywhere+"check: {secret_file: "+missing+"}\n")
-	if s, err := serve.New(t.Context(), cfg, serve.Options{Log: io.Discard}); s != nil || err == nil || !strings.Contains(err.Error(), "check.secret_file") {
+	cfg := parse(t, anywhere+"check_api: {reservation_secret_file: "+missing+"}\n")
+	if s, err := serve.New(t.Context(), cfg, serve.Options{Log: io.Discard}); s != nil || err == nil || !strings.Contains(err.Error(), "check_api.reservation_secret_file") {
 		t.Errorf("%v, %v", s, err)
 	}
-	if _, err := serve.Check(&cfg, "v0"); err == nil || !strings.Contains(err.Error(), "check.secret_file") {
+	if _, err := serve.Check(&cfg, "v0"); err == nil || !strings.Contains(err.Error(), "check_api.reservation_secret_file") {
 		t.Errorf("check says %v", err)
 	}
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/pemfile"
 )
 
-// collectors are what is told to collectors. Nil: nothing is.
+// collectors are the exporters of traces and metrics. Nil fields do nothing.
 type collectors struct {
 	traces  *telemetry.Traces
 	metrics *telemetry.Metrics
 }
 
-// openCollectors prepares what is told to collectors. Without one there is nothing.
+// openCollectors creates the exporters of configured collectors. With dry, it only checks the configuration.
 func openCollectors(cfg *config.Config, version string, counted *metrics.Metrics, log *slog.Logger, dry bool) (to collectors, err error) {
 	if t := &cfg.Tracing; t.Endpoint != "" {
 		c, err := collector(&t.Collector, version)
 		if dry && err == nil {
 			err = c.Check()
 		} else if err == nil {
-			to.traces, err = telemetry.NewTraces(c, t.Sample)
+			to.traces, err = telemetry.NewTraces(c, t.SampleRatio)
 		}
 		if err != nil {
 			return to, fmt.Errorf("tracing: %w", err)
@@ -48,13 +48,13 @@ func openCollectors(cfg *config.Config, version string, counted *metrics.Metrics
 	return to, nil
 }
 
-// close sends what was not sent yet.
+// close exports the remaining traces and metrics.
 func (to collectors) close(ctx context.Context, log *slog.Logger) {
 	var closing sync.WaitGroup
-	for what, end := range map[string]func(context.Context) error{"traces": to.traces.Close, "metrics": to.metrics.Close} {
+	for signal, end := range map[string]func(context.Context) error{"traces": to.traces.Close, "metrics": to.metrics.Close} {
 		closing.Go(func() {
 			if err := end(ctx); err != nil {
-				log.Warn("the collector did not take all before the end", "of", what, "error", err)
+				log.Warn("telemetry flush failed", "signal", signal, "error", err)
 			}
 		})
 	}
@@ -62,6 +62,6 @@ func (to collectors) close(ctx context.Context, log *slog.Logger) {
 }
 
 func collector(c *config.Collector, version string) (telemetry.Collector, error) {
-	secure, err := pemfile.Client(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	secure, err := pemfile.Client(c.TLS.CAFile, c.TLS.CertFile, c.TLS.KeyFile)
 	return telemetry.Collector{Endpoint: c.Endpoint, TLS: secure, HeadersFile: c.HeadersFile, Version: version}, err
 }

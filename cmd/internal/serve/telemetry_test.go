@@ -6,7 +6,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 )
 
-// Without a collector nothing stands between a request and its handler.
+// Without a collector requests are handled without tracing middleware.
 func TestServeWithoutTraces(t *testing.T) {
 	cfg := config.Default()
 	to, err := openCollectors(&cfg, "", nil, nil, false)
@@ -14,6 +14,6 @@ func TestServeWithoutTraces(t *testing.T) {
 		t.Errorf("%v, %v, %v", to.traces, to.metrics, err)
 	}
 	if events := to.traces.Events(); events.OnDecision != nil {
-		t.Error("decisions are told to nobody")
+		t.Error("decisions are traced without a collector")
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// Memory is a store in this process.
+// Memory returns a store in this process.
 func Memory() Opened { return Alone(memstore.New(), func() {}) }
 
-// Redis is a store on the servers of a client, which Close closes. Its first answer is waited for, but not for long: a
-// server that is away is no error.
+// Redis returns a store that uses a client, which Close closes. It waits up to 1 s for the first reply; an unavailable
+// server is not an error.
 func Redis(ctx context.Context, client rueidis.Client, prefix string) (Opened, error) {
 	r, err := redisstore.Open(redisstore.Config{Client: client, KeyPrefix: prefix})
 	if err != nil {
@@ -24,22 +24,22 @@ func Redis(ctx context.Context, client rueidis.Client, prefix string) (Opened, e
 	}
 	o := Alone(r, client.Close)
 	o.Run, o.Instances = heartbeat(r), r.Instances
-	_ = await(ctx, r.Join) // its heartbeat tries again
+	_ = await(ctx, r.Join) // Heartbeat retries
 	return o, nil
 }
 
-// Memcached is a store on servers of Memcached. Its first answer is waited for, but not for long: a server that is away is
-// no error.
+// Memcached returns a store on Memcached servers. It waits up to 1 s for the first reply; an unavailable server is not
+// an error.
 func Memcached(ctx context.Context, addrs []string, secure *tls.Config, prefix string) (Opened, error) {
 	m, err := memcachestore.Open(memcachestore.Config{Addrs: addrs, TLS: secure, KeyPrefix: prefix})
 	if err != nil {
 		return Opened{}, err
 	}
-	_ = await(ctx, m.Connect) // decisions try again
+	_ = await(ctx, m.Connect) // decisions retry
 	return Alone(m, func() { _ = m.Close() }), nil
 }
 
-// Alone is a store that no other process is known to share, and how to close it.
+// Alone returns an Opened for a store without other known instances, with its function to close it.
 func Alone(s sluice.Store, end func()) Opened {
 	o := Opened{Store: s, Run: func(context.Context) {}, Close: end, Instances: func() int { return 1 }}
 	if p, ok := s.(pinger); ok {
@@ -48,7 +48,7 @@ func Alone(s sluice.Store, end func()) Opened {
 	return o
 }
 
-// heartbeat tells the other processes at the store that this one is there.
+// heartbeat returns the function that counts this process among the instances of the store.
 func heartbeat(r *redisstore.Store) func(context.Context) {
-	return func(ctx context.Context) { _ = r.Heartbeat(ctx) } // it returns nil
+	return func(ctx context.Context) { _ = r.Heartbeat(ctx) } // always returns nil
 }

@@ -1,2 +1,2 @@
-// Package stores opens the store that a configuration names. It is the only one that names every store.
+// Package stores opens the configured store. It is the only package that imports every store.
 package stores

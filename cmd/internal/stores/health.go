@@ -13,9 +13,9 @@ const (
 	checkFailures = 2
 )
 
-// WatchHealth calls ping every second until ctx is done. It reports the result of the first call, and then every change:
-// an error when the store has become unhealthy, nil when it is healthy again. A store that fails without traffic is
-// reported within 3 s, its return within 1 s and one round trip. Changes are logged.
+// WatchHealth calls ping every second until ctx is done. It reports the result of the first call, and then every
+// change: an error when the store has become unhealthy, nil when it is healthy again. A store that fails without
+// traffic is reported within 3 s, its recovery within 1 s plus one round trip. Changes are logged.
 func WatchHealth(ctx context.Context, ping func(context.Context) error, log *slog.Logger, report func(error)) {
 	ticks := time.NewTicker(checkInterval)
 	defer ticks.Stop()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A dead store is reported within 3 s and its return within 1 s, whether it refuses or hangs, and whenever in the interval
-// it dies. One failed check is not reported.
+// TestWatchHealth checks that a failed store is reported within 3 s and its recovery within 1 s, whether it returns
+// errors or hangs, and at any phase of the interval. One failed check is not reported.
 func TestWatchHealth(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		for _, phase := range []time.Duration{0, 10 * time.Millisecond, 500 * time.Millisecond, 990 * time.Millisecond} {
@@ -61,7 +61,7 @@ func TestWatchHealth(t *testing.T) {
 				dead <- false
 				<-time.After(10 * time.Second)
 				if len(reports) > 0 {
-					t.Errorf("one failed check is reported: %v", <-reports)
+					t.Errorf("one failed check was reported: %v", <-reports)
 				}
 			})
 		}

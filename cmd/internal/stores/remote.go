@@ -9,13 +9,13 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// askRemote says how the servers of a store are asked, if it has any.
+// askRemote sets the functions for the servers of a remote store.
 func (o *Opened) askRemote(c *config.Store) {
 	r, ok := o.Store.(sluice.RemoteStore)
 	if !ok {
 		return
 	}
-	o.Servers, o.Server = r.Shards, func(n int) string { return at(c.Servers, n) }
+	o.Servers, o.Server = r.Shards, func(n int) string { return at(c.Addresses, n) }
 	if p, ok := r.(pinger); ok {
 		o.Ping = p.Ping
 	}
@@ -26,8 +26,8 @@ func (o *Opened) askRemote(c *config.Store) {
 
 type pinger interface{ Ping(context.Context) error }
 
-// askRedis counts one server until Redis has replied, because only then it is known whether it is a Cluster. The names of
-// servers are those of the last successful ping, so that a server that has failed keeps its name.
+// askRedis reports one shard until Redis has replied, because only then it is known whether the servers are a Cluster.
+// The addresses are those of the last successful ping, so that a failed server keeps its address.
 func (o *Opened) askRedis(r *redisstore.Store) {
 	var replied atomic.Bool
 	var names atomic.Pointer[[]string]
@@ -59,7 +59,7 @@ func (o *Opened) askRedis(r *redisstore.Store) {
 	_ = await(context.Background(), func(ctx context.Context) error { learn(ctx); return nil })
 }
 
-// at returns an element, and "" if there is none.
+// at returns all[n], or "" if n is out of range.
 func at(all []string, n int) string {
 	if n < 0 || n >= len(all) {
 		return ""

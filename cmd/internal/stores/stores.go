@@ -18,25 +18,25 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// Opened is a store with what belongs to it.
+// Opened is an open store with its functions for the service.
 type Opened struct {
 	sluice.Store
-	Options   []sluice.Option             // of the limiter
-	Run       func(ctx context.Context)   // beside the service, until the context ends
+	Options   []sluice.Option             // options of the limiter
+	Run       func(ctx context.Context)   // runs in the background until the context ends
 	Close     func()                      // closes connections
-	Save      func() error                // writes the snapshot when the service ends; nil: there is none
-	Instances func() int                  // that share the store; 0: not known
-	Servers   func() int                  // number of shards of the store; nil: it has none
-	Server    func(shard int) string      // address of a shard's server; "": not known; nil: it has none
-	Ping      func(context.Context) error // asks the store; nil: it is in memory
+	Save      func() error                // writes the snapshot on shutdown; nil: no snapshot
+	Instances func() int                  // number of instances that share the store; 0: unknown
+	Servers   func() int                  // number of shards of the store; nil: not a remote store
+	Server    func(shard int) string      // address of a shard's server; "": unknown; nil: not a remote store
+	Ping      func(context.Context) error // checks the store; nil: it is in memory
 }
 
-// Open opens the store that a configuration names. A server that is away is no error: the rules' fail modes answer until it
-// is there. If it is dry, only errors are wanted: nothing is connected to or written, and a store in memory stands for one of
-// servers that is not opened.
+// Open opens the configured store. An unavailable server is not an error: the rules' fail modes apply until it is
+// available. With dry set, Open only checks for errors: it neither connects nor writes, and returns a store in memory
+// instead of an unopened remote store.
 func Open(c *config.Store, log *slog.Logger, dry bool) (Opened, error) {
 	o := Opened{
-		Options: []sluice.Option{sluice.WithStoreTimeout(c.Budget)}, Run: func(context.Context) {}, Close: func() {},
+		Options: []sluice.Option{sluice.WithStoreTimeout(c.Timeout)}, Run: func(context.Context) {}, Close: func() {},
 		Instances: func() int { return max(1, int(c.Instances)) },
 	}
 	err := o.open(c, log, dry)
@@ -48,7 +48,7 @@ func Open(c *config.Store, log *slog.Logger, dry bool) (Opened, error) {
 }
 
 func (o *Opened) open(c *config.Store, log *slog.Logger, dry bool) error {
-	secure, err := pemfile.Client(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	secure, err := pemfile.Client(c.TLS.CAFile, c.TLS.CertFile, c.TLS.KeyFile)
 	if err != nil {
 		return storeError(err)
 	}
@@ -67,7 +67,7 @@ func (o *Opened) open(c *config.Store, log *slog.Logger, dry bool) error {
 }
 
 func (o *Opened) openRedis(c *config.Store, secure *tls.Config, log *slog.Logger, dry bool) error {
-	cfg := redisstore.Config{URL: c.URL, PasswordFile: c.PasswordFile, TLS: secure, KeyPrefix: c.Prefix}
+	cfg := redisstore.Config{URL: c.URL, PasswordFile: c.PasswordFile, TLS: secure, KeyPrefix: c.KeyPrefix}
 	if dry {
 		return cfg.Check()
 	}
@@ -89,7 +89,7 @@ func (o *Opened) openRedis(c *config.Store, secure *tls.Config, log *slog.Logger
 }
 
 func (o *Opened) openMemcached(c *config.Store, secure *tls.Config, log *slog.Logger, dry bool) error {
-	m, err := memcachestore.Open(memcachestore.Config{Addrs: c.Servers, TLS: secure, KeyPrefix: c.Prefix})
+	m, err := memcachestore.Open(memcachestore.Config{Addrs: c.Addresses, TLS: secure, KeyPrefix: c.KeyPrefix})
 	if err != nil {
 		return err
 	}
@@ -104,28 +104,28 @@ func (o *Opened) openMemcached(c *config.Store, secure *tls.Config, log *slog.Lo
 }
 
 func (o *Opened) openMemory(c *config.Store, dry bool) error {
-	m, err := memstore.Open(memstore.Config{MaxBytes: c.Bytes, SnapshotFile: c.Snapshot, KeepKeys: true})
+	m, err := memstore.Open(memstore.Config{MaxBytes: c.MaxMemory, SnapshotFile: c.SnapshotFile, KeepKeys: true})
 	if err != nil {
 		return err
 	}
 	o.Store = m
-	if c.Snapshot != "" && !dry {
+	if c.SnapshotFile != "" && !dry {
 		o.Save = m.SaveSnapshot
 	}
 	return nil
 }
 
-// OpenSnapshot opens a store to look at: an empty one, or a snapshot's. It is never saved.
+// OpenSnapshot opens a store for reading: an empty one, or one from a snapshot. It is never saved.
 func OpenSnapshot(path string) (sluice.Store, error) {
 	if path != "" {
-		if _, err := os.Stat(path); err != nil { // a store that is to be saved may begin without one
+		if _, err := os.Stat(path); err != nil { // Open accepts a missing file
 			return nil, fmt.Errorf("--snapshot: %w", err)
 		}
 	}
 	return memstore.Open(memstore.Config{SnapshotFile: path})
 }
 
-// storeError is an error of a store with the names of settings instead of those of Go.
+// storeError returns an error of a store with the names of settings instead of Go fields.
 func storeError(err error) error {
 	text := strings.NewReplacer("Config.PasswordFile", "store.password_file", "Config.URL", "store.url", "Config.TLS", "store.tls").Replace(err.Error())
 	if text == err.Error() {
@@ -134,20 +134,20 @@ func storeError(err error) error {
 	return errors.New("store: " + text)
 }
 
-// firstAnswer is how long the service waits for the store before it serves. It is longer than a decision has, because
-// connections are made meanwhile.
+// firstAnswer is how long the service waits for the store before it serves. It is longer than the store timeout,
+// because connections are opened first.
 const firstAnswer = time.Second
 
-// await waits for the store's first answer.
+// await waits for the store's first reply.
 func await(ctx context.Context, answer func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()
 	return answer(ctx)
 }
 
-// awaitOrSay waits for the store's first answer, and says so if there is none.
+// awaitOrSay waits for the store's first reply, and logs an error if there is none.
 func awaitOrSay(answer func(context.Context) error, log *slog.Logger) {
 	if err := await(context.Background(), answer); err != nil {
-		log.Error("the store does not answer yet: rules' on_failure does", "error", storeError(err))
+		log.Error("store unavailable at startup", "error", storeError(err))
 	}
 }

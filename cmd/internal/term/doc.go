@@ -1,2 +1,2 @@
-// Package term is how the command line talks to people at a terminal, and to programs that read what it prints.
+// Package term formats the output of the command line as text for terminals and as JSON, and defines its common flags and exit codes.
 package term

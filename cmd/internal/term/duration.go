@@ -13,7 +13,7 @@ import (
 
 const day = 24 * time.Hour
 
-// Duration writes a duration as rule files have it: 7d, 1h30m, 500ms.
+// Duration formats a duration like rule files do: 7d, 1h30m, 500ms.
 func Duration(d time.Duration) string {
 	s := ""
 	if d >= day {
@@ -32,24 +32,24 @@ func Duration(d time.Duration) string {
 	return s + rest
 }
 
-// durationFlag is a flag's value.
+// durationFlag is the value of a flag for a duration. It implements pflag.Value.
 type durationFlag struct{ to *time.Duration }
 
-// AddDuration adds a flag that takes a duration as rule files have it, in days and weeks too. The shorthand may be empty.
+// AddDuration adds a flag for a duration in the format of rule files, which has days and weeks. The shorthand may be empty.
 func AddDuration(c *cobra.Command, to *time.Duration, name, shorthand string, value time.Duration, usage string) {
 	*to = value
 	c.Flags().VarP(durationFlag{to}, name, shorthand, usage)
 }
 
-// String, Set and Type make it a flag's value.
+// String returns the duration in the format of Duration.
 func (f durationFlag) String() string {
-	if f.to == nil { // of the library, to find out what a zero value looks like
+	if f.to == nil { // because pflag calls String of a zero value to detect defaults
 		return "0s"
 	}
 	return Duration(*f.to)
 }
 
-// Set reads a duration.
+// Set parses a duration.
 func (f durationFlag) Set(s string) (err error) {
 	if *f.to, err = strictyaml.ParseDuration(s); err != nil {
 		return errors.New("write a duration, such as 500ms, 90s, 10m, 1h30m, 7d or 2w")
@@ -57,5 +57,5 @@ func (f durationFlag) Set(s string) (err error) {
 	return nil
 }
 
-// Type is shown in the help.
+// Type returns the name of the type for the help.
 func (f durationFlag) Type() string { return "duration" }

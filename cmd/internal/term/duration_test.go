@@ -14,7 +14,7 @@ func TestDuration(t *testing.T) {
 		"1m0.5s": time.Minute + 500*time.Millisecond,
 	} {
 		if got := term.Duration(d); got != want {
-			t.Errorf("%v is written %s, want %s", d, got, want)
+			t.Errorf("Duration(%v) = %s, want %s", d, got, want)
 		}
 	}
 }

@@ -8,12 +8,12 @@ import (
 // Exit codes.
 const (
 	ExitFine     = 0
-	ExitFindings = 1 // the command did its work and found something
-	ExitWrong    = 2 // wrong use, or input that cannot be read
+	ExitFindings = 1 // the command succeeded and has findings, such as errors in a file or a denied request
+	ExitWrong    = 2 // wrong usage, unreadable input or an unreachable service
 )
 
-// OutputTimeout is how long the end of a service waits for the reader of its output.
+// OutputTimeout is the maximum time that a stopping service waits for the reader of its output.
 const OutputTimeout = time.Second
 
-// ErrFindings ends a command that has found and printed something.
-var ErrFindings = errors.New("there are findings")
+// ErrFindings is returned by commands that have printed findings. The exit code is then ExitFindings.
+var ErrFindings = errors.New("findings were printed")

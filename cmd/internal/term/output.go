@@ -12,23 +12,23 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Output is the flag -o: how results are written.
+// Output is the value of the flag -o: the output format. It implements pflag.Value.
 type Output struct{ format string }
 
-// AddFlag adds the flag to a command.
+// AddFlag adds the flag to a command. The default is text.
 func (o *Output) AddFlag(c *cobra.Command) {
 	o.format = "text"
-	c.Flags().VarP(o, "output", "o", "write results as text or json")
+	c.Flags().VarP(o, "output", "o", "output format: text or json")
 	CompleteFlag(c, "output", "text", "json")
 }
 
-// IsJSON tells whether results are for programs.
+// IsJSON reports whether the format is JSON.
 func (o *Output) IsJSON() bool { return o.format == "json" }
 
-// String, Set and Type make it a flag's value.
+// String returns the format.
 func (o *Output) String() string { return o.format }
 
-// Set refuses what is not a format while the flags are read, before anything is done.
+// Set validates the format while flags are parsed, before the command does anything.
 func (o *Output) Set(s string) error {
 	if s != "text" && s != "json" {
 		return fmt.Errorf("write -o text or -o json")
@@ -37,10 +37,10 @@ func (o *Output) Set(s string) error {
 	return nil
 }
 
-// Type is shown in the help.
+// Type returns the name of the type for the help.
 func (o *Output) Type() string { return "text|json" }
 
-// WriteJSON writes a value for programs to read, and for people who look at what those get.
+// WriteJSON writes v as indented JSON.
 func WriteJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -48,10 +48,10 @@ func WriteJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// Style colours text if the output is a terminal and NO_COLOR is not set.
+// Style colours text if On is set.
 type Style struct{ On bool }
 
-// NewStyle is the style of an output.
+// NewStyle returns the style for w: coloured if w is a terminal and NO_COLOR is not set.
 func NewStyle(w io.Writer) Style {
 	return Style{os.Getenv("NO_COLOR") == "" && IsTerminal(w)}
 }
@@ -63,14 +63,14 @@ func (s Style) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// Red and those below colour a text.
+// Red, Green, Yellow, Bold and Faint return text with the escape sequences of that style.
 func (s Style) Red(text string) string    { return s.paint("31", text) }
 func (s Style) Green(text string) string  { return s.paint("32", text) }
 func (s Style) Yellow(text string) string { return s.paint("33", text) }
 func (s Style) Bold(text string) string   { return s.paint("1", text) }
 func (s Style) Faint(text string) string  { return s.paint("2", text) }
 
-// Mark is a tick or a cross.
+// Mark returns a green tick or a red cross.
 func (s Style) Mark(ok bool) string {
 	if ok {
 		return s.Green("✓")
@@ -78,7 +78,7 @@ func (s Style) Mark(ok bool) string {
 	return s.Red("✗")
 }
 
-// Table writes rows in columns. It is for texts without colours: those would count as width.
+// Table writes rows as aligned columns. Cells must not be coloured, because escape sequences would count as width.
 func Table(w io.Writer, rows [][]string) error {
 	var widths []int
 	for _, row := range rows {
@@ -103,10 +103,10 @@ func Table(w io.Writer, rows [][]string) error {
 	return err
 }
 
-// trailing is what a last cell without a text leaves at the end of a line.
+// trailing matches the spaces that an empty last cell leaves at the end of a line.
 var trailing = regexp.MustCompile(` +\n`)
 
-// Width is how many columns of a terminal a text takes: East Asian letters take two.
+// Width returns the number of terminal columns of a text. East Asian characters take two.
 func Width(s string) int {
 	n := 0
 	for _, r := range s {
@@ -115,7 +115,7 @@ func Width(s string) int {
 	return n
 }
 
-// RuneWidth is how many columns a letter takes.
+// RuneWidth returns the number of terminal columns of a character: 1 or 2.
 func RuneWidth(r rune) int {
 	if unicode.In(r, unicode.Hangul, unicode.Han, unicode.Hiragana, unicode.Katakana) || r >= 0xff01 && r <= 0xff60 {
 		return 2
@@ -123,7 +123,8 @@ func RuneWidth(r rune) int {
 	return 1
 }
 
-// Printable replaces what could steer a terminal: files and requests are not written by who reads about them.
+// Printable replaces control characters, because text from files and requests is untrusted and could send escape sequences to
+// the terminal.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\t' && !unicode.IsPrint(r) {
@@ -133,7 +134,7 @@ func Printable(s string) string {
 	}, s)
 }
 
-// Count writes "1 rule" and "2 rules".
+// Count formats a number with a noun: "1 rule", "2 rules".
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -141,12 +142,12 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// CompleteFlag has shells complete the value of a flag: one of some words, or nothing.
+// CompleteFlag sets the shell completions for the value of a flag. Without words, shells complete nothing instead of file names.
 func CompleteFlag(c *cobra.Command, name string, words ...string) {
 	_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// CompleteRules has shells complete rule files and directories.
+// CompleteRules returns the shell completions for rule files and directories.
 func CompleteRules(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// Colours are for terminals, and for nobody who said NO_COLOR.
+// Only terminals get colours, and not if NO_COLOR is set.
 func TestColour(t *testing.T) {
 	if term.NewStyle(new(bytes.Buffer)).On {
-		t.Error("a buffer is coloured")
+		t.Error("output to a buffer is coloured")
 	}
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
@@ -20,11 +20,11 @@ func TestColour(t *testing.T) {
 	}
 	defer file.Close()
 	if term.NewStyle(file).On {
-		t.Error("a file is coloured")
+		t.Error("output to a file is coloured")
 	}
 	t.Setenv("NO_COLOR", "1")
 	if term.NewStyle(os.Stdout).On {
-		t.Error("NO_COLOR is not obeyed")
+		t.Error("output is coloured in spite of NO_COLOR")
 	}
 	if got := (term.Style{On: true}).Red("x"); got != "\x1b[31mx\x1b[0m" {
 		t.Errorf("red is %q", got)

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// ClearScreen empties a terminal.
+// ClearScreen is the escape sequence that clears a terminal.
 const ClearScreen = "\x1b[H\x1b[2J"
 
-// IsTerminal tells whether somebody looks at the output.
+// IsTerminal reports whether w is a terminal other than TERM=dumb.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" {
@@ -20,12 +20,12 @@ func IsTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// Right puts a text to the right of a column.
+// Right aligns a text to the right of a column with the given width.
 func Right(text string, columns int) string {
 	return strings.Repeat(" ", max(0, columns-Width(text))) + text
 }
 
-// Clock is a time for people of this place; with the day if that is not today.
+// Clock formats t in local time, with the date if it is not today.
 func Clock(t time.Time) string {
 	t = t.Local()
 	if t.Format(time.DateOnly) == time.Now().Format(time.DateOnly) {

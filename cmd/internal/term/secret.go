@@ -14,8 +14,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// ReadSecret reads the first line of the input. On a terminal it is asked for, and not shown. Secrets are no arguments:
-// everybody on a machine can see those.
+// ReadSecret reads the first line of the input. On a terminal it prints the prompt and does not echo the input. Commands read
+// secrets this way because all users of a host can see the arguments of a process.
 func ReadSecret(ctx context.Context, in io.Reader, ask io.Writer, prompt string) (string, error) {
 	if f, ok := in.(*os.File); ok && xterm.IsTerminal(int(f.Fd())) {
 		fmt.Fprint(ask, prompt)
@@ -23,14 +23,14 @@ func ReadSecret(ctx context.Context, in io.Reader, ask io.Writer, prompt string)
 		fmt.Fprintln(ask)
 		return string(b), err
 	}
-	const most = 4096
-	line, err := bufio.NewReader(io.LimitReader(plainfile.Interruptible(ctx, in), most)).ReadString('\n')
+	const maxBytes = 4096
+	line, err := bufio.NewReader(io.LimitReader(plainfile.Interruptible(ctx, in), maxBytes)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "", err
 	}
 	line = strings.TrimRight(line, "\r\n")
 	if line == "" {
-		return "", errors.New("there is nothing on standard input: write it there, in one line")
+		return "", errors.New("standard input is empty: write the secret as one line")
 	}
 	return line, nil
 }

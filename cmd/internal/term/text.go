@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Thousands writes a number with commas: 10,000.
+// Thousands formats a number with commas: 10,000.
 func Thousands(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -15,7 +15,7 @@ func Thousands(n int64) string {
 	return s
 }
 
-// DurationInWords writes "1 second", "3 hours", "90 seconds".
+// DurationInWords formats a duration in its largest exact unit: "1 second", "3 hours", "90 seconds".
 func DurationInWords(d time.Duration) string {
 	for _, u := range []struct {
 		name   string
@@ -35,7 +35,7 @@ func DurationInWords(d time.Duration) string {
 	return d.String()
 }
 
-// ShellQuoted is a word as a shell takes it.
+// ShellQuoted quotes a word for a shell, if it needs quotes.
 func ShellQuoted(word string) string {
 	special := func(r rune) bool {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r > 0x7f
@@ -47,7 +47,7 @@ func ShellQuoted(word string) string {
 	return "'" + strings.ReplaceAll(Printable(word), "'", `'\''`) + "'"
 }
 
-// Seconds is a duration of the API, rounded up so that who waits that long has waited long enough.
+// Seconds converts seconds of the API to a duration. It rounds up, so that a client that waits that long has waited long enough.
 func Seconds(s float64) time.Duration {
 	d, unit := time.Duration(s*float64(time.Second)), time.Millisecond
 	switch {

@@ -27,11 +27,11 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
 )
 
-// authority is Pebble. Its address is known from the start; it answers once it is open.
+// authority is a Pebble server. Its address is known from the start; it responds once open is called.
 type authority struct {
 	*httptest.Server
-	ca     string // file of who signs its own certificate
-	dns    string // every name is this machine
+	ca     string // file of the CA of its own certificate
+	dns    string // resolves every name to loopback
 	root   *x509.CertPool
 	opened chan struct{}
 	front  http.Handler
@@ -60,7 +60,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// open has it answer. It looks at these ports whether a domain is ours.
+// open starts the authority. It validates domains on these ports.
 func (a *authority) open(httpPort, tlsPort int) {
 	quiet, store := log.New(io.Discard, "", 0), db.NewMemoryStore()
 	signer := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {}})
@@ -84,7 +84,7 @@ func freeAddress(t *testing.T) string {
 
 func port(a net.Addr) int { return a.(*net.TCPAddr).Port }
 
-// logs collects what is logged.
+// logs collects log messages.
 type logs struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -103,7 +103,7 @@ func (l *logs) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// await waits until something was logged so many times.
+// await waits until a text was logged this many times.
 func (l *logs) await(t *testing.T, text string, times int) {
 	t.Helper()
 	for {
@@ -116,12 +116,12 @@ func (l *logs) await(t *testing.T, text string, times int) {
 		select {
 		case <-l.more:
 		case <-t.Context().Done():
-			t.Fatalf("nobody says %q:\n%s", text, all)
+			t.Fatalf("%q was not logged:\n%s", text, all)
 		}
 	}
 }
 
-// serveACME makes a server with certificates from an authority. It is run by the returned function, until the test ends.
+// serveACME returns a server with certificates from an authority. The returned function runs it until the test ends.
 func serveACME(t *testing.T, cfg listen.TLS) (s *listen.Server, l *logs, run func() (stop func())) {
 	t.Helper()
 	l = &logs{more: make(chan struct{}, 1)}
@@ -146,7 +146,7 @@ func serveACME(t *testing.T, cfg listen.TLS) (s *listen.Server, l *logs, run fun
 	}
 }
 
-// ask asks the server by a name, and believes who signed its certificate.
+// ask sends a request to the server under a name, and verifies its certificate against root.
 func ask(t *testing.T, s *listen.Server, name string, root *x509.CertPool) {
 	t.Helper()
 	transport := &http.Transport{
@@ -167,9 +167,10 @@ func ask(t *testing.T, s *listen.Server, name string, root *x509.CertPool) {
 	}
 }
 
-const obtained = "certificate from the authority"
+const obtained = "ACME certificate obtained"
 
-// The authority asks on the listener itself, and what it gave is there after a restart without it.
+// TestOnTheListener checks that the authority can validate on the listener itself, and that certificates are available
+// after a restart without the authority.
 func TestOnTheListener(t *testing.T) {
 	a := newAuthority(t)
 	domains := []string{"api.example.com", "www.example.com"}
@@ -178,7 +179,7 @@ func TestOnTheListener(t *testing.T) {
 		Domains: domains, Email: "ops@example.com", Directory: a.URL + "/dir", CA: a.ca, Cache: cache,
 	}}
 	s, l, run := serveACME(t, cfg)
-	a.open(1, port(s.HTTPAddr())) // nobody is on port 1
+	a.open(1, port(s.HTTPAddr())) // port 1 is closed
 	stop := run()
 	l.await(t, obtained, len(domains))
 	for _, name := range domains {
@@ -187,7 +188,7 @@ func TestOnTheListener(t *testing.T) {
 	stop()
 	a.Close()
 	files, err := os.ReadDir(cache)
-	if err != nil || len(files) < 3 { // the account's key, and one for each domain
+	if err != nil || len(files) < 3 { // the account's key, and one file per domain
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, f := range files {
@@ -203,7 +204,7 @@ func TestOnTheListener(t *testing.T) {
 	}
 }
 
-// Clients have to show certificates, which the authority has none of.
+// TestBehindClientCertificates: the listener requires client certificates, which the authority does not have.
 func TestBehindClientCertificates(t *testing.T) {
 	a := newAuthority(t)
 	s, l, run := serveACME(t, listen.TLS{ClientCA: a.ca, ACME: &listen.ACME{
@@ -214,7 +215,7 @@ func TestBehindClientCertificates(t *testing.T) {
 	l.await(t, obtained, 1)
 }
 
-// Port 443 does not reach us, and port 80 does.
+// TestOverHTTP: port 443 is not reachable, and port 80 is.
 func TestOverHTTP(t *testing.T) {
 	a := newAuthority(t)
 	s, l, run := serveACME(t, listen.TLS{ACME: &listen.ACME{
@@ -226,10 +227,11 @@ func TestOverHTTP(t *testing.T) {
 	ask(t, s, "api.example.com", a.root)
 }
 
-// An authority that is not who it says, or does not reach us, gives none, and that is said. Ending does not wait for it.
+// TestNoCertificate checks that an untrusted authority, or one that cannot reach the server, results in an error in the
+// log and no certificate. Shutdown does not wait for it.
 func TestNoCertificate(t *testing.T) {
 	a := newAuthority(t)
-	for name, ca := range map[string]string{"nobody signed it": "", "it does not reach us": a.ca} {
+	for name, ca := range map[string]string{"untrusted": "", "cannot reach the server": a.ca} {
 		s, l, run := serveACME(t, listen.TLS{ACME: &listen.ACME{
 			Domains: []string{"api.example.com"}, Directory: a.URL + "/dir", CA: ca, Cache: filepath.Join(t.TempDir(), "acme"),
 		}})
@@ -237,14 +239,14 @@ func TestNoCertificate(t *testing.T) {
 			a.open(1, 1)
 		}
 		stop := run()
-		l.await(t, "no certificate yet", 1)
+		l.await(t, "ACME certificate request failed", 1)
 		if _, err := tls.Dial("tcp", s.HTTPAddr().String(), &tls.Config{ServerName: "api.example.com", InsecureSkipVerify: true}); err == nil {
-			t.Errorf("%s: there is a certificate", name)
+			t.Errorf("%s: got a certificate", name)
 		}
 		stop()
 	}
-	silent := newAuthority(t) // it never answers
-	defer silent.open(1, 1)   // or its end waits for us
+	silent := newAuthority(t) // it never responds
+	defer silent.open(1, 1)   // otherwise its shutdown waits for the server
 	_, _, run := serveACME(t, listen.TLS{ACME: &listen.ACME{
 		Domains: []string{"api.example.com"}, Directory: silent.URL + "/dir", CA: silent.ca, Cache: filepath.Join(t.TempDir(), "acme"),
 	}})

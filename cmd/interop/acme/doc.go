@@ -1,3 +1,3 @@
-// Package acme has certificates asked for at a real authority: Pebble, the small one that Let's Encrypt tests clients with.
-// It is a module of its own, so that nobody inherits its dependencies.
+// Package acme tests certificates of a real ACME authority: Pebble, the small one that Let's Encrypt provides for
+// tests. It is a separate module, so that no other module inherits its dependencies.
 package acme

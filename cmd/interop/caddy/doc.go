@@ -1,7 +1,7 @@
-// Package caddy pins Caddy, as its makers build it.
+// Package caddy pins Caddy, as its authors build it.
 //
-// It is a tool of a module of its own, so that it is built with the dependencies it asks for and nobody else downloads
-// them:
+// It is a tool of a separate module, so that it is built with its own versions of dependencies and no other module
+// downloads them:
 //
 //	go build -o /tmp/caddy/ tool
 package caddy

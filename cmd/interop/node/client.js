@@ -1,5 +1,5 @@
-// Sends the requests that stand on standard input, one a line in protobuf's JSON, to the server named as the argument,
-// and prints the answers in the form that node_test.go reads. The .proto files are those which grpc-js brings along.
+// Sends the requests from standard input, one per line in protobuf's JSON format, to the server given as the argument,
+// and prints the responses in the form that node_test.go reads. The .proto files are those of grpc-js.
 'use strict';
 
 const path = require('path');

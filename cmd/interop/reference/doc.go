@@ -1,7 +1,7 @@
 // Package reference pins the reference service, its client and its file checker.
 //
-// They are tools of a module of their own, so that they are built with the dependencies they ask for and nobody else
-// downloads them:
+// They are tools of a separate module, so that they are built with their own versions of dependencies and no other
+// module downloads them:
 //
 //	go build -o /tmp/reference/ tool
 package reference

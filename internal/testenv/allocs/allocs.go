@@ -8,9 +8,9 @@ import (
 
 const runs = 200
 
-// Of returns how many allocations a call of f makes when its pools have what it needs: the first quartile of 200 calls. An
-// average would not do, because under the race detector a [sync.Pool] drops a quarter of what is put back. f is called 400
-// times.
+// Of returns the number of allocations of a call of f with filled pools: the first quartile of 200 calls. An average
+// would be too high, because under the race detector a [sync.Pool] drops a quarter of the objects that are put back. f
+// is called 400 times.
 func Of(f func()) float64 {
 	counts := make([]float64, runs)
 	for i := range counts {

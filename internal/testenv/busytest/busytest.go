@@ -1,11 +1,11 @@
 //go:build linux
 
-// Package busytest has two processes share a limit on a real server while every processor is busy, and holds them to what
-// a limiter promises then: what this process is late for is not the server's fault.
+// Package busytest runs two processes that share a limit on a real server while all CPUs are busy, and checks the
+// limiter's guarantees under these conditions: a delay of this process must not count as a failure of the server.
 //
-// Requests and replies pass through a proxy. A request has left its process when the kernel has it, which stamps it; a
-// reply is there when the proxy has written it. Only these stamps say who was late, because whoever else looks at a clock
-// may have waited for a processor before.
+// Requests and replies pass through a proxy. A request is sent when the kernel has received it, which timestamps it; a
+// reply has arrived when the proxy has written it. Only these timestamps show which side was late, because any other
+// code may have waited for a CPU before it read a clock.
 package busytest
 
 import (
@@ -23,25 +23,24 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// Harness is what is under test.
+// Harness describes the store under test.
 type Harness struct {
 	Server func(t testing.TB) (addr string)
-	Open   func(t testing.TB, addr string) sluice.Store // and connect it
+	Open   func(t testing.TB, addr string) sluice.Store // opens and connects a store
 }
 
 const (
 	processes = 2
 	limit     = 10
-	asks      = 12 // of each process, for a key
+	asks      = 12 // takes of each process per key
 	timeout   = 10 * time.Millisecond
-	patience  = 10 * time.Minute // no process lives longer, whatever happens
+	patience  = 10 * time.Minute // maximum lifetime of a process
 
 	roleName = "SLUICE_TEST_BUSY"
 	addrName = "SLUICE_TEST_ADDR"
 )
 
-// Run is all that the test of a store does. The processes are the test's own binary, which finds its role in the
-// environment.
+// Run is the complete test of a store. The processes are the test binary, whose role is in the environment.
 func Run(t *testing.T, h Harness) {
 	switch os.Getenv(roleName) {
 	case "spin":
@@ -53,7 +52,7 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// spin keeps a processor busy until the process that started this one is gone or closes its end of the pipe.
+// spin keeps a CPU busy until the parent process exits or closes its end of the pipe.
 func spin() {
 	end := time.Now().Add(patience)
 	gone := make(chan struct{})
@@ -70,7 +69,7 @@ func spin() {
 	}
 }
 
-// ask asks for each key that is named on the standard input, and says what was admitted.
+// ask takes from each key that is named on the standard input, and prints how many takes were admitted.
 func ask(t *testing.T, store sluice.Store) {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.Limit{
 		Count: limit, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstRequest,
@@ -90,14 +89,14 @@ func ask(t *testing.T, store sluice.Store) {
 				degraded++
 			}
 		}
-		if err := l.Close(context.Background()); err != nil { // and so nothing is sent later
+		if err := l.Close(context.Background()); err != nil { // so that nothing is sent later
 			t.Error(err)
 		}
 		fmt.Println(admitted, degraded)
 	}
 }
 
-// process is one of those that this test starts.
+// process is a process that this test started.
 type process struct {
 	pid int
 	in  io.WriteCloser
@@ -129,7 +128,7 @@ func start(t *testing.T, role, addr string) process {
 	return process{cmd.Process.Pid, in, bufio.NewReader(out)}
 }
 
-// asker starts a process that asks, and waits until it is connected.
+// asker starts a process that takes from keys, and waits until it is connected.
 func asker(t *testing.T, addr string) process {
 	t.Helper()
 	p := start(t, "ask", addr)
@@ -139,14 +138,14 @@ func asker(t *testing.T, addr string) process {
 	return p
 }
 
-// ask has the process ask for a key.
+// ask makes the process take from a key.
 func (p process) ask(t *testing.T, key string) {
 	if _, err := fmt.Fprintln(p.in, key); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// answer tells how many the process has admitted, and how many it has decided by itself.
+// answer returns how many takes the process has admitted, and how many decisions were degraded.
 func (p process) answer(t *testing.T) (admitted, degraded int) {
 	if _, err := fmt.Fscanln(p.out, &admitted, &degraded); err != nil {
 		t.Fatal(err)
@@ -154,8 +153,8 @@ func (p process) answer(t *testing.T) (admitted, degraded int) {
 	return admitted, degraded
 }
 
-// RunHeld has a process stand still whenever it has sent a request, until its time for the reply is up and the reply is
-// there. It uses each of them.
+// RunHeld stops a process whenever it has sent a request, until its timeout has passed and the reply has arrived. The
+// process must use every reply.
 func RunHeld(t *testing.T, h Harness) {
 	if os.Getenv(roleName) != "" {
 		Run(t, h)
@@ -172,19 +171,19 @@ func RunHeld(t *testing.T, h Harness) {
 		admitted, degraded := p.answer(t)
 		proxy.holdUp(0)
 		if proxy.end().replies > 0 {
-			continue // the test was
+			continue // a reply was late
 		}
 		if admitted != limit || degraded != 0 {
-			t.Errorf("%d of %d were admitted, and %d decided without the replies, which were there", admitted, limit, degraded)
+			t.Errorf("admitted %d of %d, and %d decisions were degraded though the replies had arrived", admitted, limit, degraded)
 		}
 		return
 	}
-	t.Error("some reply was late each time")
+	t.Error("every attempt had a late reply")
 }
 
-// share has pairs of processes share one key after the other.
+// share runs pairs of processes that share one key after the other.
 func share(t *testing.T, h Harness) {
-	runtime.LockOSThread() // the kernel ends the processes when the thread ends that has started them
+	runtime.LockOSThread() // the kernel kills the processes when the thread that started them ends
 	defer runtime.UnlockOSThread()
 	pairs, rounds := 2, 4
 	soak := os.Getenv("SLUICE_SOAK") != ""
@@ -216,7 +215,7 @@ func share(t *testing.T, h Harness) {
 				}
 				overdue := proxy.end()
 				total++
-				what := fmt.Sprintf("%s: %d of %d were admitted, %d decided here; %d replies were late, by up to %v",
+				what := fmt.Sprintf("%s: admitted %d of %d, %d decisions degraded; %d replies were late, by up to %v",
 					key, admitted, limit, degraded, overdue.replies, overdue.most-timeout)
 				switch {
 				case overdue.replies == 0:
@@ -227,7 +226,7 @@ func share(t *testing.T, h Harness) {
 				default:
 					late++
 					least, most = min(least, admitted), max(most, admitted)
-					// What is decided here may be charged there as well, or not at all.
+					// A degraded decision may have been charged at the server as well, or not at all.
 					if admitted > limit+max(processes-1, degraded) || admitted < limit-degraded {
 						t.Error(what)
 					}
@@ -236,8 +235,8 @@ func share(t *testing.T, h Harness) {
 			}
 		})
 	}
-	t.Logf("of %d runs %d had a late reply, and admitted from %d to %d; the others decided %d here", total, late, least, most, blamed)
+	t.Logf("of %d runs %d had a late reply, and admitted %d to %d; the others had %d degraded decisions", total, late, least, most, blamed)
 	if soak && 2*late >= total {
-		t.Errorf("a reply was late in %d of %d runs: the test shows too little", late, total)
+		t.Errorf("a reply was late in %d of %d runs: too many for a test", late, total)
 	}
 }

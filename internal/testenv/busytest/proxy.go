@@ -16,38 +16,38 @@ import (
 	"time"
 )
 
-// proxy passes on what comes to its address, and notes how long each request waited for its reply. A connection carries one
-// request at a time.
+// proxy forwards connections to its address, and measures how long each request waits for its reply. A connection
+// carries one request at a time.
 type proxy struct {
 	addr string
 
 	t    *testing.T
 	work sync.WaitGroup
 	mu   sync.Mutex // guards the fields below
-	idle sync.Cond  // nothing waits for its reply
+	idle sync.Cond  // signalled when no request waits for its reply
 	open map[*passage]bool
 	late overdue
-	hold int // the process that is stopped while its replies come; 0: none
+	hold int // process that is stopped until its replies arrive; 0: none
 
 	stopping sync.Mutex        // guards stopped, and is held while the process is being stopped
-	stopped  map[*passage]bool // whose replies it is stopped for: it may ask about several things at a time
+	stopped  map[*passage]bool // connections whose replies it is stopped for; there may be several
 }
 
-// overdue is what was late.
+// overdue counts late replies.
 type overdue struct {
 	replies int
 	most    time.Duration
 }
 
-// passage is a connection that passes through.
+// passage is a forwarded connection.
 type passage struct {
 	client, server net.Conn
-	asked          time.Time // when the request was sent that waits for its reply; zero: none does
+	asked          time.Time // when the pending request was sent; zero: none is pending
 }
 
 func startProxy(t *testing.T, to string) *proxy {
 	t.Helper()
-	stamped := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) { // and every connection
+	stamped := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) { // applies to every accepted connection
 		bad := raw.Control(func(fd uintptr) {
 			err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_TIMESTAMPNS, 1)
 		})
@@ -57,7 +57,7 @@ func startProxy(t *testing.T, to string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 10_000 { // the kernel begins to stamp a moment later
+	for range 10_000 { // the kernel starts to timestamp a moment later
 		if err = stamps(l); !errors.Is(err, errUnstamped) {
 			break
 		}
@@ -101,14 +101,14 @@ func startProxy(t *testing.T, to string) *proxy {
 	return p
 }
 
-// begin forgets what was late.
+// begin resets the late replies.
 func (p *proxy) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.late = overdue{}
 }
 
-// end waits for all replies and tells what was late.
+// end waits for all replies and returns the late ones.
 func (p *proxy) end() overdue {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +152,7 @@ func (p *proxy) requests(c *passage) {
 	}
 }
 
-// stop has a process that this one has started stand still until the passage's reply has come.
+// stop stops a child process until the passage's reply has arrived.
 func (p *proxy) stop(pid int, c *passage) error {
 	p.stopping.Lock()
 	defer p.stopping.Unlock()
@@ -168,7 +168,7 @@ func (p *proxy) stop(pid int, c *passage) error {
 	return err
 }
 
-// resume has the process go on, unless it is stopped for other replies too.
+// resume continues the process, unless it is stopped for other replies too.
 func (p *proxy) resume(pid int, c *passage) error {
 	p.stopping.Lock()
 	defer p.stopping.Unlock()
@@ -190,7 +190,7 @@ func (p *proxy) replies(c *passage) {
 		}
 		_, err = c.client.Write(b[:n])
 		if hold := p.answered(c); hold != 0 {
-			time.Sleep(2 * timeout) // so that the process finds its time to be up, and the reply there
+			time.Sleep(2 * timeout) // so that the process finds its timeout passed and the reply arrived
 			if err := p.resume(hold, c); err != nil {
 				p.t.Error(err)
 			}
@@ -201,7 +201,7 @@ func (p *proxy) replies(c *passage) {
 	}
 }
 
-// answered notes that the reply has been written, or never will be. It returns the process that was stopped for it.
+// answered records that the reply has been written, or never will be. It returns the process that was stopped for it.
 func (p *proxy) answered(c *passage) (held int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,7 +218,7 @@ func (p *proxy) answered(c *passage) (held int) {
 	return p.hold
 }
 
-// holdUp has a process stopped whenever it has sent a request, until its time for the reply is up. With 0 none is.
+// holdUp stops a process whenever it has sent a request, until its timeout has passed. With 0 no process is stopped.
 func (p *proxy) holdUp(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,8 +237,8 @@ func (p *proxy) close(c *passage) {
 	delete(p.open, c)
 }
 
-// readStamped reads from a connection, and tells when the kernel had the last of what is read: on the loopback interface
-// that is when the other process wrote it.
+// readStamped reads from a connection, and returns when the kernel received the last of the data: on the loopback
+// interface that is when the other process wrote it.
 func readStamped(conn net.Conn, b []byte) (n int, sent time.Time, err error) {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
@@ -270,7 +270,7 @@ func readStamped(conn net.Conn, b []byte) (n int, sent time.Time, err error) {
 	return 0, sent, errUnstamped
 }
 
-// stamps returns an error if what comes to the listener is not stamped.
+// stamps returns an error if the kernel does not timestamp data that the listener receives.
 func stamps(l net.Listener) error {
 	out, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
@@ -289,4 +289,4 @@ func stamps(l net.Listener) error {
 	return err
 }
 
-var errUnstamped = errors.New("the kernel has not stamped a request")
+var errUnstamped = errors.New("the kernel has not timestamped a request")

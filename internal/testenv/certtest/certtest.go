@@ -1,4 +1,4 @@
-// Package certtest makes certificates for tests.
+// Package certtest creates certificates for tests.
 package certtest
 
 import (
@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// Authority signs certificates.
+// Authority is a certificate authority.
 type Authority struct {
 	PEM  []byte
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// Pair is a certificate and its key, PEM.
+// Pair is a certificate and its key, in PEM format.
 type Pair struct{ Cert, Key []byte }
 
-// New makes an authority of its own.
+// New creates an authority with a self-signed certificate.
 func New(t testing.TB) *Authority {
 	t.Helper()
 	template := template()
@@ -42,13 +42,13 @@ func New(t testing.TB) *Authority {
 	return a
 }
 
-// Issue makes a certificate for servers and clients with these names: DNS names, and URIs.
+// Issue creates a certificate for servers and clients with these names: DNS names, and URIs.
 func (a *Authority) Issue(t testing.TB, names ...string) Pair {
 	t.Helper()
 	return a.issue(t, template(), names...)
 }
 
-// IssueAt makes a certificate that is valid for an hour from a time on.
+// IssueAt creates a certificate that is valid for an hour from a time on.
 func (a *Authority) IssueAt(t testing.TB, from time.Time, names ...string) Pair {
 	t.Helper()
 	template := template()
@@ -82,7 +82,7 @@ func (a *Authority) issue(t testing.TB, template *x509.Certificate, names ...str
 }
 
 func template() *x509.Certificate {
-	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62)) // it never fails
+	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62)) // never fails
 	return &x509.Certificate{
 		SerialNumber: serial, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 	}

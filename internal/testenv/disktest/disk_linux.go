@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// inside says that a test runs in a name space of its own.
+// inside is set while a test runs in its own mount namespace.
 const inside = "SLUICE_DISK_IN_NAMESPACE"
 
-// Small mounts a file system of so many bytes until the test ends. Who may not mount is tested in a name space of its own,
-// where everybody may: then it returns "", and the test is over.
+// Small mounts a file system of this size in bytes until the test ends. If the process may not mount, the test is run
+// in its own user and mount namespace, where it may: then Small returns "", and the caller must return.
 func Small(t *testing.T, bytes int) string {
 	t.Helper()
 	directory := t.TempDir()
@@ -35,7 +35,7 @@ func Small(t *testing.T, bytes int) string {
 	return directory
 }
 
-// Fill takes what room there is for a file, but for a little.
+// Fill writes a file that uses all free space except leave bytes.
 func Fill(t *testing.T, path string, leave int64) {
 	t.Helper()
 	var fs syscall.Statfs_t
@@ -43,7 +43,7 @@ func Fill(t *testing.T, path string, leave int64) {
 		t.Fatal(err)
 	}
 	b := make([]byte, int64(fs.Bavail)*fs.Bsize-leave)
-	if err := os.WriteFile(path, b, 0o600); err != nil && !errors.Is(err, syscall.ENOSPC) { // others write too
+	if err := os.WriteFile(path, b, 0o600); err != nil && !errors.Is(err, syscall.ENOSPC) { // other processes may write too
 		t.Fatal(err)
 	}
 }
@@ -53,7 +53,7 @@ func ReadOnly(disk string) error {
 	return syscall.Mount("", disk, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, "")
 }
 
-// Writable ends what ReadOnly began.
+// Writable reverts ReadOnly.
 func Writable(t *testing.T, disk string) {
 	t.Helper()
 	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, ""); err != nil {

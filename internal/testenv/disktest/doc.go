@@ -1,2 +1,2 @@
-// Package disktest gives tests small disks: to fill them, and to make them read-only. There are some on Linux.
+// Package disktest provides small disks for tests, to fill them or to make them read-only. It works on Linux only.
 package disktest

@@ -1,14 +1,14 @@
-// Package faultproxy stands between a test and a real server and disturbs what passes.
+// Package faultproxy is a proxy between a test and a real server that injects faults.
 //
 //	proxy := faultproxy.Start(t, server.Addr)
 //	proxy.Set(faultproxy.Fault{Silent: true})
 //	proxy.Heal()
 //
-// A fault takes effect at once, on the connections that there are as well as on new ones. Requests are what clients
-// send, replies what the server does.
+// A fault takes effect at once, on existing and on new connections. Requests are the data that clients send, replies
+// the data that the server sends.
 //
-// It is our own, and not one of the well-known proxies, because those bring a metrics library and a web framework along
-// and cannot repeat a reply or keep it back, which is how clients are found that give one caller another's answer.
+// The well-known proxies are not used, because they depend on a metrics library and a web framework and cannot repeat
+// or withhold a reply. That is needed to find clients that return one caller the reply of another.
 package faultproxy
 
 import (
@@ -22,24 +22,24 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// Fault is what is wrong. The zero Fault is nothing.
+// Fault is a fault to inject. The zero Fault is none.
 type Fault struct {
-	Refuse bool // nobody listens, and connections are closed
-	Silent bool // connections are accepted and nothing passes; it does when that is over, as on a network that lost packets
-	Mute   bool // requests pass and replies do not: a connection that the other end still believes in
-	Dead   bool // the connections of now never pass anything again, but new ones do
+	Refuse bool // no listener, and connections are closed
+	Silent bool // connections are accepted and no data passes until the fault ends, as on a network that loses packets
+	Mute   bool // requests pass and replies do not, as on a half-open connection
+	Dead   bool // existing connections never pass data again, new ones do
 
 	Delay  time.Duration // of each reply
-	Jitter time.Duration // up to so much more, drawn for each reply; the order stays
-	Rate   int           // bytes of replies a second on each connection; 0: any
-	Slice  bool          // replies come one byte at a time
-	Cut    int64         // connections are reset after so many bytes of replies, counted from the fault on; 0: never
+	Jitter time.Duration // additional random delay of each reply, up to this much; the order is kept
+	Rate   int           // maximum bytes of replies per second on each connection; 0: unlimited
+	Slice  bool          // replies arrive one byte at a time
+	Cut    int64         // connections are reset after this many bytes of replies since the fault was set; 0: never
 
-	// Change rewrites what comes from the server, as it comes. It may repeat, keep back or drop some of it.
+	// Change rewrites data from the server. It may repeat, withhold or drop some of it.
 	Change func(c *Conn, b []byte) []byte
 }
 
-// Proxy passes on what comes to Addr.
+// Proxy forwards connections from Addr to a server.
 type Proxy struct {
 	Addr string
 
@@ -57,18 +57,18 @@ type Proxy struct {
 	requests, replies, accepted atomic.Int64
 }
 
-// Conn is a connection that passes through.
+// Conn is a forwarded connection.
 type Conn struct {
-	Kept []byte // for Fault.Change to keep something back in
+	Kept []byte // data that Fault.Change withholds
 
 	client, server net.Conn
 	dead           atomic.Bool
-	since          atomic.Int64 // bytes of replies since the fault
+	since          atomic.Int64 // bytes of replies since the fault was set
 	once           sync.Once
 	gone           chan struct{}
 }
 
-// Start returns a proxy to a server's address, which ends with the test.
+// Start returns a proxy for a server's address, which is closed at the end of the test.
 func Start(t testing.TB, to string) *Proxy {
 	t.Helper()
 	p := &Proxy{Addr: tcptest.FreeAddress(t), t: t, to: to, changed: make(chan struct{}), conns: map[*Conn]bool{}}
@@ -79,19 +79,19 @@ func Start(t testing.TB, to string) *Proxy {
 	return p
 }
 
-// Requests is how many bytes of requests have passed.
+// Requests returns how many bytes of requests have passed.
 func (p *Proxy) Requests() int64 { return p.requests.Load() }
 
-// Replies is how many bytes of replies have passed.
+// Replies returns how many bytes of replies have passed.
 func (p *Proxy) Replies() int64 { return p.replies.Load() }
 
-// Accepted is how many connections were made.
+// Accepted returns how many connections were accepted.
 func (p *Proxy) Accepted() int64 { return p.accepted.Load() }
 
 // Heal ends the fault.
 func (p *Proxy) Heal() { p.Set(Fault{}) }
 
-// Set begins a fault in place of the one before.
+// Set replaces the fault.
 func (p *Proxy) Set(f Fault) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -149,7 +149,7 @@ func (p *Proxy) close() {
 	p.work.Wait()
 }
 
-// state is the fault of now, and what is closed when there is another.
+// state returns the current fault, and a channel that is closed when it changes.
 func (p *Proxy) state() (Fault, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +182,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// reset ends a connection so that both ends see an error rather than an end.
+// reset closes a connection so that both ends see an error instead of an end of file.
 func (c *Conn) reset() {
 	c.once.Do(func() {
 		close(c.gone)
@@ -195,7 +195,8 @@ func (c *Conn) reset() {
 	})
 }
 
-// pass waits until the connection carries something, and returns the fault of then. It is false when it has ended.
+// pass waits until the connection may carry data, and returns the fault at that time. It returns false when the
+// connection has ended.
 func (p *Proxy) pass(c *Conn, stops func(*Fault) bool) (Fault, bool) {
 	for {
 		f, changed := p.state()
@@ -227,13 +228,14 @@ func (p *Proxy) passRequests(c *Conn) {
 	}
 }
 
-// chunk is a part of a reply on its way.
+// chunk is a part of a reply in transit.
 type chunk struct {
 	b   []byte
 	due time.Time
 }
 
-// passReplies reads in one goroutine and writes in another, so that what is delayed does not delay what follows.
+// passReplies reads in one goroutine and writes in another, so that a delayed reply does not delay the following ones
+// further.
 func (p *Proxy) passReplies(c *Conn) {
 	way := make(chan chunk, 1024)
 	p.work.Go(func() {
@@ -266,11 +268,11 @@ func (p *Proxy) passReplies(c *Conn) {
 			break
 		}
 	}
-	for range way { // let the reader end
+	for range way { // so that the reader ends
 	}
 }
 
-// deliver writes a part of a reply as the fault of now has it.
+// deliver writes a part of a reply subject to the current fault. It reports whether the connection is still open.
 func (p *Proxy) deliver(c *Conn, b []byte) bool {
 	for len(b) > 0 {
 		f, ok := p.pass(c, func(f *Fault) bool { return f.Silent || f.Mute })
@@ -302,7 +304,7 @@ func (p *Proxy) deliver(c *Conn, b []byte) bool {
 	return true
 }
 
-// wait is false when the connection ends meanwhile.
+// wait waits for d and reports whether the connection is still open.
 func (c *Conn) wait(d time.Duration) bool {
 	if d <= 0 {
 		return true

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// echo is a server that answers each line with itself.
+// echo starts a server that replies to each line with the same line.
 func echo(t *testing.T) string {
 	t.Helper()
 	return tcptest.Serve(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
@@ -50,7 +50,7 @@ func (c client) expect(t *testing.T, want string) {
 	}
 }
 
-// quiet fails if something comes. It waits a moment, in which nothing must happen.
+// quiet fails if data arrives within a short time.
 func (c client) quiet(t *testing.T) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
@@ -116,7 +116,7 @@ func TestFaults(t *testing.T) {
 	last := dial(t, p)
 	p.Set(Fault{Refuse: true})
 	if _, err := last.ReadByte(); err == nil {
-		t.Error("a connection outlived a refusal")
+		t.Error("a connection survived Refuse")
 	}
 	if _, err := net.Dial("tcp", p.Addr); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("refused: %v", err)

@@ -3,8 +3,8 @@
 //	server := memcachetest.Start(t)
 //	store, err := memcachestore.Open(memcachestore.Config{Addrs: []string{server.Addr}})
 //
-// A server has a free port of the loopback interface, or a unix socket, and ends with the test. Where Memcached is not
-// installed the test is skipped, unless CI is true: there nothing may be.
+// A server listens on a free port of the loopback interface, or on a Unix socket, and is stopped at the end of the
+// test. If Memcached is not installed, the test is skipped, or fails if the environment has CI=true.
 package memcachetest
 
 import (
@@ -25,18 +25,18 @@ import (
 
 // Server is a running Memcached.
 type Server struct {
-	Addr string // host:port, or the path of a unix socket
+	Addr string // host:port, or the path of a Unix socket
 
 	t    testing.TB
 	args []string
-	log  bytes.Buffer // of the process; read once that has ended
+	log  bytes.Buffer // output of the process; read after it has ended
 
 	mu   sync.Mutex // guards cmd
 	cmd  *exec.Cmd  // nil when it does not run
-	gone chan error // gets what the process ended with
+	gone chan error // receives the error with which the process ended
 }
 
-// Start starts a server on a free port with these options of Memcached's besides.
+// Start starts a server on a free port, with additional Memcached options.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	need(t)
@@ -50,7 +50,7 @@ func Start(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// StartUnix starts a server on a unix socket.
+// StartUnix starts a server on a Unix socket.
 func StartUnix(t testing.TB, args ...string) *Server {
 	t.Helper()
 	need(t)
@@ -68,22 +68,22 @@ func StartUnix(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// need skips the test if there is no Memcached.
+// need skips the test if Memcached is not installed.
 func need(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("memcached"); err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatalf("memcached is not installed, and under CI=true nothing may be skipped: apt-get install memcached")
+			t.Fatalf("memcached is not installed, and with CI=true no test may be skipped: apt-get install memcached")
 		}
 		t.Skip("memcached is not installed: apt-get install memcached")
 	}
 }
 
-// start runs the process and returns when it answers.
+// start starts the process and returns when it replies.
 func (s *Server) start() error {
 	args := s.args
 	if os.Geteuid() == 0 {
-		args = append([]string{"-u", "root"}, args...) // it refuses to be root unless told to
+		args = append([]string{"-u", "root"}, args...) // as root it requires this option
 	}
 	cmd := exec.Command("memcached", args...)
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
@@ -98,7 +98,7 @@ func (s *Server) start() error {
 	return s.await(gone)
 }
 
-// patience is how long a server may take to start.
+// patience is the maximum time for a server to start.
 const patience = 20 * time.Second
 
 func (s *Server) await(gone chan error) error {
@@ -117,13 +117,13 @@ func (s *Server) await(gone chan error) error {
 			return fmt.Errorf("memcached %s: %v: %s", strings.Join(s.args, " "), err, s.log.String())
 		case <-late:
 			s.Kill()
-			return fmt.Errorf("memcached %s does not answer after %v", strings.Join(s.args, " "), patience)
+			return fmt.Errorf("memcached %s does not reply after %v", strings.Join(s.args, " "), patience)
 		case <-again.C:
 		}
 	}
 }
 
-// answers tells whether the server can be reached. One that speaks TLS is there when it accepts.
+// answers reports whether the server can be reached. A server with TLS need only accept a connection.
 func (s *Server) answers() bool {
 	c, err := s.dial()
 	if err != nil {
@@ -159,7 +159,7 @@ func ask(c net.Conn, command string) (string, error) {
 	return strings.TrimSuffix(line, "\r\n"), err
 }
 
-// Ask sends a command and returns the first line of the answer.
+// Ask sends a command and returns the first line of the reply.
 func (s *Server) Ask(command string) string {
 	s.t.Helper()
 	c, err := s.dial()
@@ -174,7 +174,7 @@ func (s *Server) Ask(command string) string {
 	return line
 }
 
-// Stats returns what a stats command lists: of the server in general, or about "items", "slabs" and so on.
+// Stats returns the output of a stats command: general statistics, or those about "items", "slabs" and so on.
 func (s *Server) Stats(about string) map[string]string {
 	s.t.Helper()
 	c, err := s.dial()
@@ -196,7 +196,7 @@ func (s *Server) Stats(about string) map[string]string {
 	return stats
 }
 
-// Kill ends the server at once. It is safe to call twice.
+// Kill kills the server. It may be called twice.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +208,7 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
-// Restart starts a server that was killed, empty, where it was.
+// Restart starts a killed server again, empty, on the same address.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()

@@ -4,10 +4,10 @@ package memcachetest
 
 import "syscall"
 
-// Pause stops the server as a machine stops that is out of memory: it keeps its connections and answers nothing.
+// Pause stops the server, like a machine that is out of memory: it keeps its connections and sends no replies.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
-// Resume ends a pause.
+// Resume continues a paused server.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {

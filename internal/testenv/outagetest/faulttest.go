@@ -1,9 +1,10 @@
-// Package outagetest puts a limiter on a real server through outages, and holds it to what it promises meanwhile: every
-// call is answered, by the store or by the rule's fail mode and by nothing else; no mode admits more than it may; and
-// the limiter goes back to the server by itself.
+// Package outagetest runs a limiter on a real server through outages, and checks its guarantees:
 //
-// Nothing here is said about how long something takes: that is measured by [Measure] and logged, on machines that are
-// quiet enough.
+//   - every call returns a decision of the store or of the rule's fail mode
+//   - no fail mode admits more than it may
+//   - the limiter uses the server again when it is back
+//
+// Durations are not checked here. [Measure] measures and logs them, for use on idle machines.
 package outagetest
 
 import (
@@ -22,24 +23,24 @@ import (
 // Server is a real server of the store under test.
 type Server struct {
 	Addr          string
-	Pause, Resume func() // stand still, and go on
-	Kill, Restart func() // and come back empty
+	Pause, Resume func() // stop and continue the process
+	Kill, Restart func() // restart empty
 	Operations    func() int64
 }
 
-// Harness is what is under test.
+// Harness describes the store under test.
 type Harness struct {
 	Start func(t testing.TB) *Server
-	Open  func(t testing.TB, addr string) sluice.Store // one whose server is at addr
+	Open  func(t testing.TB, addr string) sluice.Store // opens a store whose server is at addr
 }
 
-// outage is something that goes wrong, and how it ends.
+// outage is a failure, and how it ends.
 type outage struct {
 	name    string
 	begin   func(*faultproxy.Proxy, *Server)
 	end     func(*faultproxy.Proxy, *Server)
-	away    bool // the limiter must stop asking the server
-	forgets bool // what was counted
+	away    bool // the limiter must stop calling the server
+	forgets bool // the server loses its state
 }
 
 func network(name string, away bool, f faultproxy.Fault) outage {
@@ -54,7 +55,7 @@ var outages = []outage{
 	network("refused", true, faultproxy.Fault{Refuse: true}),
 	network("silent", true, faultproxy.Fault{Silent: true}),
 	network("half open", true, faultproxy.Fault{Mute: true}),
-	network("connections dead", false, faultproxy.Fault{Dead: true}), // new ones work, and may be made at once
+	network("connections dead", false, faultproxy.Fault{Dead: true}), // new ones work, and may be opened at once
 	network("reset in a reply", true, faultproxy.Fault{Cut: 5}),
 	network("5 ms slow", false, faultproxy.Fault{Delay: 5 * time.Millisecond}),
 	network("50 ms slow", true, faultproxy.Fault{Delay: 50 * time.Millisecond}),
@@ -75,14 +76,14 @@ var outages = []outage{
 }
 
 const (
-	atOnce  = 4 // outages that are run at the same time
-	callers = 2 // of each fail mode
+	atOnce  = 4 // outages that run at the same time
+	callers = 2 // per fail mode
 	limit   = 150
 	pace    = 10 * time.Millisecond
 	patient = 90 * time.Second
 )
 
-// modes are the fail modes, and the answers of each.
+// modes lists the fail modes with their decisions.
 var modes = []struct {
 	mode   sluice.FailMode
 	source sluice.Source
@@ -113,7 +114,7 @@ func Run(t *testing.T, h Harness) {
 	all.Wait()
 }
 
-// phase is what happened before, during or after an outage, by fail mode.
+// phase counts decisions before, during or after an outage, by fail mode.
 type phase struct {
 	answered, degraded [3]atomic.Int64
 }
@@ -125,8 +126,8 @@ type trial struct {
 	limiter    *sluice.Limiter
 	rules      [3]*sluice.Rule
 	phases     [3]phase
-	now        atomic.Int32 // which phase it is
-	granted    atomic.Int64 // of the limit that is counted here meanwhile
+	now        atomic.Int32 // current phase
+	granted    atomic.Int64 // granted cost of the limit that is counted locally during the outage
 	away, back atomic.Int64
 	wrong      chan error
 }
@@ -161,12 +162,12 @@ func (r *trial) run(proxy *faultproxy.Proxy, server *Server, logf func(string, .
 	}
 	defer load.Wait()
 	defer stop()
-	if err := r.until("the store's answers", func(p *phase, i int) bool { return p.answered[i].Load()-p.degraded[i].Load() >= 20 }); err != nil {
+	if err := r.until("decisions of the store", func(p *phase, i int) bool { return p.answered[i].Load()-p.degraded[i].Load() >= 20 }); err != nil {
 		return err
 	}
 	r.begin(proxy, server)
 	r.now.Store(1)
-	err := r.until("the fail mode's answers", func(p *phase, i int) bool {
+	err := r.until("decisions of the fail mode", func(p *phase, i int) bool {
 		return p.answered[i].Load() >= 40 && (!r.outage.away || r.away.Load() > 0 && p.degraded[i].Load() >= 40)
 	})
 	if err != nil {
@@ -174,7 +175,7 @@ func (r *trial) run(proxy *faultproxy.Proxy, server *Server, logf func(string, .
 	}
 	r.end(proxy, server)
 	r.now.Store(2)
-	err = r.until("the store's answers again", func(p *phase, i int) bool {
+	err = r.until("decisions of the store after the outage", func(p *phase, i int) bool {
 		return p.answered[i].Load()-p.degraded[i].Load() >= 20 && r.away.Load() == r.back.Load()
 	})
 	if err != nil {
@@ -182,11 +183,11 @@ func (r *trial) run(proxy *faultproxy.Proxy, server *Server, logf func(string, .
 	}
 	stop()
 	load.Wait()
-	logf("%-17s away %d times, back %d; %d of %d admitted; degraded %s", r.name, r.away.Load(), r.back.Load(), r.granted.Load(), limit, r.shares())
+	logf("%-17s unavailable %d times, recovered %d; %d of %d admitted; degraded %s", r.name, r.away.Load(), r.back.Load(), r.granted.Load(), limit, r.shares())
 	return r.judge()
 }
 
-// shares says how much of each phase was degraded.
+// shares returns the degraded share of each phase as text.
 func (r *trial) shares() (text string) {
 	for i := range r.phases {
 		var answered, degraded int64
@@ -198,15 +199,16 @@ func (r *trial) shares() (text string) {
 	return text
 }
 
-// judge says what was admitted that should not have been.
+// judge returns an error if too much was admitted.
 func (r *trial) judge() error {
-	// Callers that ask at the very moment when the store is lost or found may each find room that another has taken.
+	// At the moment when the store becomes unavailable or recovers, each caller may be admitted quota that another has
+	// used.
 	most := int64(limit + callers*int(r.away.Load()+1))
 	if r.forgets {
 		most += limit
 	}
 	if n := r.granted.Load(); n > most {
-		return fmt.Errorf("%d were admitted of %d, at most %d may be", n, limit, most)
+		return fmt.Errorf("admitted %d of %d, want at most %d", n, limit, most)
 	}
 	select {
 	case err := <-r.wrong:
@@ -216,7 +218,7 @@ func (r *trial) judge() error {
 	}
 }
 
-// until waits for all fail modes.
+// until waits until done returns true for all fail modes.
 func (r *trial) until(what string, done func(p *phase, mode int) bool) error {
 	late, tick := time.After(patient), time.NewTicker(5*time.Millisecond)
 	defer tick.Stop()
@@ -232,13 +234,13 @@ func (r *trial) until(what string, done func(p *phase, mode int) bool) error {
 		case err := <-r.wrong:
 			return err
 		case <-late:
-			return fmt.Errorf("waited in vain for %s: away %d times, back %d, degraded %s", what, r.away.Load(), r.back.Load(), r.shares())
+			return fmt.Errorf("timeout waiting for %s: unavailable %d times, recovered %d, degraded %s", what, r.away.Load(), r.back.Load(), r.shares())
 		case <-tick.C:
 		}
 	}
 }
 
-// call asks again and again, at its own pace whatever the answers.
+// call makes calls continuously, at a pace that does not depend on the decisions.
 func (r *trial) call(ctx context.Context, mode int) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
@@ -268,12 +270,12 @@ func (r *trial) call(ctx context.Context, mode int) {
 	}
 }
 
-// check looks at one answer.
+// check checks one decision.
 func (r *trial) check(mode int, d *sluice.Decision) error {
 	degraded := d.Source == modes[mode].source
 	switch {
 	case !degraded && d.Source != sluice.SourceStore && d.Source != sluice.SourceDenyCache:
-		return fmt.Errorf("answered by %v", d.Source)
+		return fmt.Errorf("decided by %v", d.Source)
 	case degraded && modes[mode].mode == sluice.FailOpen && !d.Allowed:
 		return errors.New("denied")
 	case degraded && modes[mode].mode == sluice.FailClosed && d.Allowed:

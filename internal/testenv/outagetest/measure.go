@@ -17,16 +17,16 @@ import (
 
 const (
 	loadCallers = 16
-	loadPace    = 8 * time.Millisecond // so 2,000 calls a second
+	loadPace    = 8 * time.Millisecond // so 2,000 calls per second
 	loadKeys    = 64
 )
 
-// Without SLUICE_SOAK everything lasts a tenth as long, which is enough to see calls without an answer and a store that
-// is not asked again, and too little for figures.
+// Without SLUICE_SOAK all durations are 1/10. This suffices to detect calls without a decision and a store that is not
+// called again, but not for figures.
 var (
 	second   = shortly(time.Second)
-	normally = 3 * second // how long the load is measured before
-	lasting  = 8 * second // and the outage lasts
+	normally = 3 * second // duration of the load before the outage
+	lasting  = 8 * second // duration of the outage
 )
 
 func shortly(d time.Duration) time.Duration {
@@ -36,15 +36,15 @@ func shortly(d time.Duration) time.Duration {
 	return d
 }
 
-// Measure logs how long decisions take during the outages that hurt most, and what comes upon a server that is back. It
-// fails for nothing but calls without an answer and a server that is not asked again: figures are for people, from a
-// machine that does little else.
+// Measure logs the latency of decisions during the worst outages, and the load on a server after its recovery. It fails
+// only for calls without a decision and for a server that is not called again: figures need an idle machine, and are
+// for people to judge.
 func Measure(t *testing.T, h Harness) {
 	t.Parallel()
 	report := []string{fmt.Sprintf("%-9s %8s %8s %8s %8s   %-14s %10s %14s %14s", "outage", "p50", "p99", "p99.9", "max",
 		"within 1.5×", "back after", "normal ops/s", "first second")}
 	nothing := outage{name: "none", begin: func(*faultproxy.Proxy, *Server) {}, end: func(*faultproxy.Proxy, *Server) {}}
-	for _, o := range append([]outage{nothing}, outages...) { // the first tells what the machine does to the figures
+	for _, o := range append([]outage{nothing}, outages...) { // the first shows the influence of the machine
 		if o.name != nothing.name && !slices.Contains([]string{"paused", "silent", "1 s slow", "killed"}, o.name) {
 			continue
 		}
@@ -52,17 +52,17 @@ func Measure(t *testing.T, h Harness) {
 		proxy := faultproxy.Start(t, server.Addr)
 		report = append(report, measure(t, o, h.Open(t, proxy.Addr), proxy, server))
 	}
-	t.Logf("budget %v, %d calls a second of %d callers\n%s", sluice.DefaultStoreTimeout,
+	t.Logf("store timeout %v, %d calls per second of %d callers\n%s", sluice.DefaultStoreTimeout,
 		int(time.Second/loadPace)*loadCallers, loadCallers, strings.Join(report, "\n"))
 }
 
-// load is calls at a steady pace, and how long they took.
+// load makes calls at a constant pace and measures their latency.
 type load struct {
 	limiter   *sluice.Limiter
 	measuring atomic.Bool
 	mu        sync.Mutex // guards took
 	took      []time.Duration
-	stored    atomic.Int64 // answers of the store
+	stored    atomic.Int64 // decisions of the store
 }
 
 func (l *load) call(ctx context.Context, t *testing.T, caller int) {
@@ -119,7 +119,7 @@ func measure(t *testing.T, o outage, store sluice.Store, proxy *faultproxy.Proxy
 	}
 	back := time.Since(healed)
 	if l.stored.Load() == stored {
-		t.Errorf("%s: the store was not asked again within a minute", o.name)
+		t.Errorf("%s: the store was not called again within a minute", o.name)
 	}
 	before = server.Operations()
 	<-time.After(second)

@@ -13,14 +13,14 @@ type Cluster struct {
 	Servers []*Server
 }
 
-// StartCluster returns a cluster of the test's own, whose replicas have caught up, with further arguments for all its
-// servers.
+// StartCluster starts a cluster for the test and waits until its replicas are in sync. args are additional arguments
+// for all its servers.
 func StartCluster(t testing.TB, args ...string) *Cluster {
 	t.Helper()
 	c := new(Cluster)
 	create := []string{"--cluster", "create"}
 	for range 6 {
-		// A second until a node is thought dead, and no reason for its replica to hesitate then.
+		// A node counts as failed after one second, and its replica does not wait before it takes over.
 		s := Start(t, append([]string{
 			"--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0",
 			"--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0",
@@ -51,7 +51,7 @@ func StartCluster(t testing.TB, args ...string) *Cluster {
 	return c
 }
 
-// URL names all nodes, for a client to begin with.
+// URL returns a URL with all nodes.
 func (c *Cluster) URL() string {
 	url := c.Servers[0].URL()
 	for i, s := range c.Servers[1:] {
@@ -64,10 +64,10 @@ func (c *Cluster) URL() string {
 	return url
 }
 
-// Primaries are the nodes that are one now.
+// Primaries returns the nodes that are currently primaries.
 func (c *Cluster) Primaries() []*Server { return c.withRole("role:master") }
 
-// Replicas are the nodes that are one now.
+// Replicas returns the nodes that are currently replicas.
 func (c *Cluster) Replicas() []*Server { return c.withRole("role:slave") }
 
 func (c *Cluster) withRole(role string) (found []*Server) {
@@ -79,13 +79,13 @@ func (c *Cluster) withRole(role string) (found []*Server) {
 	return found
 }
 
-// Sentinels is a primary with a replica, and three sentinels that watch them under the name "limits".
+// Sentinels is a primary with a replica, and three sentinels that monitor them under the name "limits".
 type Sentinels struct {
 	Servers   []*Server
 	Sentinels []*Server
 }
 
-// StartSentinels returns servers of the test's own.
+// StartSentinels starts the servers for the test.
 func StartSentinels(t testing.TB) *Sentinels {
 	t.Helper()
 	s := new(Sentinels)
@@ -107,7 +107,7 @@ func StartSentinels(t testing.TB) *Sentinels {
 	return s
 }
 
-// URL is for a client that asks the sentinels.
+// URL returns a URL with the sentinels.
 func (s *Sentinels) URL() string {
 	url := "redis://" + s.Sentinels[0].Addr + "?master_set=limits"
 	for _, x := range s.Sentinels[1:] {
@@ -116,7 +116,7 @@ func (s *Sentinels) URL() string {
 	return url
 }
 
-// Primary is the server that is one now, or nil.
+// Primary returns the current primary, or nil.
 func (s *Sentinels) Primary() *Server {
 	c := Cluster{s.Servers}
 	if found := c.Primaries(); len(found) == 1 {

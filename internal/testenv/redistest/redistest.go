@@ -1,7 +1,7 @@
 // Package redistest starts real Redis servers for tests.
 //
-// A server listens on a free port of the loopback interface, keeps nothing on disk but its socket's folder, and dies
-// with the test binary however that ends.
+// A server listens on a free port of the loopback interface, stores nothing on disk except the directory of its socket,
+// and is killed when the test binary ends in any way.
 package redistest
 
 import (
@@ -30,13 +30,13 @@ type Server struct {
 	dir      string
 	program  string
 	args     []string
-	sentinel string // configuration file of one that is a sentinel
+	sentinel string // configuration file of a sentinel
 	cmd      *exec.Cmd
 	done     chan struct{} // closed when the process has ended
-	release  func()        // lets go of Addr; nil for a sentinel, whose test does
+	release  func()        // releases Addr; nil for a sentinel, whose test releases it
 }
 
-// URL is the server's.
+// URL returns the URL of the server.
 func (s *Server) URL() string { return "redis://" + s.Addr }
 
 var shared struct {
@@ -45,8 +45,8 @@ var shared struct {
 	err    error
 }
 
-// Shared returns the test binary's own server, started when first asked for. Tests that share it keep to prefixes of
-// their own. Call [Run] from TestMain so that it is stopped.
+// Shared returns a server that all tests of the binary share, and starts it on the first call. Tests that share it must
+// use different key prefixes. Call [Run] from TestMain so that it is stopped.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	requireRedis(t)
@@ -57,7 +57,7 @@ func Shared(t testing.TB) *Server {
 	return shared.server
 }
 
-// Run runs a binary's tests and stops the shared server.
+// Run runs the tests of the binary and stops the shared server.
 func Run(m *testing.M) int {
 	code := m.Run()
 	if shared.server != nil {
@@ -67,20 +67,19 @@ func Run(m *testing.M) int {
 	return code
 }
 
-// Start returns a server of the test's own, with further arguments for redis-server, which is stopped when the test
-// ends.
+// Start starts a server for the test, with additional arguments for redis-server. It is stopped at the end of the test.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	requireRedis(t)
 	return startProgram(t, redisServer, args)
 }
 
-// StartValkey returns a Valkey server of the test's own, or skips the test where there is none: unlike Redis it is not to
-// be had everywhere. scripts/install-test-deps.sh installs it where it can.
+// StartValkey starts a Valkey server for the test, or skips the test if Valkey is not installed, because not every
+// distribution has it. scripts/install-test-deps.sh installs it where possible.
 func StartValkey(t testing.TB, args ...string) *Server {
 	t.Helper()
 	if _, err := exec.LookPath(valkeyServer); err != nil {
-		t.Skip("there is no valkey-server; Debian has it in its backports")
+		t.Skip("valkey-server is not installed; Debian has it in its backports")
 	}
 	return startProgram(t, valkeyServer, args)
 }
@@ -104,14 +103,14 @@ func startProgram(t testing.TB, program string, args []string) *Server {
 	return s
 }
 
-// requireRedis skips a test where there is no redis-server, but not in CI: there nothing is skipped.
+// requireRedis skips a test if redis-server is not installed, or fails it in CI, where no test may be skipped.
 func requireRedis(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath(redisServer); err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("there is no redis-server; on Debian: apt-get install redis-server")
+			t.Fatal("redis-server is not installed; on Debian: apt-get install redis-server")
 		}
-		t.Skip("there is no redis-server; on Debian: apt-get install redis-server")
+		t.Skip("redis-server is not installed; on Debian: apt-get install redis-server")
 	}
 }
 
@@ -131,7 +130,7 @@ func start(program string, args ...string) (*Server, error) {
 	return nil, err
 }
 
-// Restart starts the process again, on the same address, empty. The process must have been killed.
+// Restart starts a killed process again, empty, on the same address.
 func (s *Server) Restart() error {
 	_, port, _ := net.SplitHostPort(s.Addr)
 	args := append([]string{
@@ -152,10 +151,10 @@ func (s *Server) Restart() error {
 	return <-state
 }
 
-// run starts the process and stays with it. It reports once: that the server is ready, or why not.
+// run starts the process and waits for its end. It sends one message: nil when the server is ready, or the error.
 func (s *Server) run(output io.Reader, state chan<- error) {
 	defer close(s.done)
-	// The kernel ties the process to the thread that started it, which must therefore not end before.
+	// The kernel ties the process to the thread that started it, so that thread must not end before.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := s.cmd.Start(); err != nil {
@@ -179,14 +178,14 @@ func (s *Server) run(output io.Reader, state chan<- error) {
 	}
 }
 
-// Kill ends the process as a power cut would.
+// Kill kills the process, like a power failure.
 func (s *Server) Kill() {
 	s.cmd.Process.Kill()
 	<-s.done
 }
 
-// Do sends one command on a connection of its own and returns the reply as text, arrays one element a line. It is for
-// looking at a server from outside.
+// Do sends one command on its own connection and returns the reply as text, with one line per array element. It is for
+// inspecting a server.
 func (s *Server) Do(command ...string) (string, error) {
 	dialer := net.Dialer{Timeout: 5 * time.Second}
 	conn, err := dialer.DialContext(context.Background(), "tcp", s.Addr)

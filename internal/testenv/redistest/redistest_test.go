@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A cluster and a set of sentinels replace a primary that died.
+// TestFailover checks that a cluster and a set of sentinels replace a killed primary.
 func TestFailover(t *testing.T) {
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Owner is the primary that has the slot now, or nil.
+// Owner returns the primary that currently has the slot, or nil.
 func (c *Cluster) Owner(slot int) *Server {
 	for _, s := range c.Primaries() {
 		nodes, err := s.Do("CLUSTER", "NODES")
@@ -27,7 +27,7 @@ func (c *Cluster) Owner(slot int) *Server {
 	return nil
 }
 
-// hasSlot tells whether ranges like 0-5460 hold the slot. Those in brackets are on their way.
+// hasSlot reports whether ranges such as 0-5460 contain the slot. Slots in brackets are being migrated.
 func hasSlot(ranges []string, slot int) bool {
 	for _, r := range ranges {
 		from, to, ok := strings.Cut(r, "-")
@@ -43,16 +43,16 @@ func hasSlot(ranges []string, slot int) bool {
 	return false
 }
 
-// Move moves a slot with all its keys to another primary, as an operator's tool does: the keys one by one, while both
-// servers answer for those they have. It begins when all nodes have heard of the last move: a new owner that does not
-// know of the newest epoch claims the slot with an old one, and the others send it away from there for ever.
+// Move moves a slot with all its keys to another primary, like an operator's tool: key by key, while each server serves
+// the keys it has. It starts when all nodes have received the last move. Otherwise a new owner without the newest epoch
+// would claim the slot with an old one, and the others would redirect clients forever.
 func (c *Cluster) Move(slot int, to *Server) error {
 	if err := c.settle(); err != nil {
 		return err
 	}
 	from := c.Owner(slot)
 	if from == nil || from == to {
-		return fmt.Errorf("redistest: slot %d cannot be moved there", slot)
+		return fmt.Errorf("redistest: slot %d cannot be moved to this server", slot)
 	}
 	text := strconv.Itoa(slot)
 	source, err := from.Do("CLUSTER", "MYID")
@@ -72,7 +72,7 @@ func (c *Cluster) Move(slot int, to *Server) error {
 	if err := moveKeys(from, to, text); err != nil {
 		return err
 	}
-	for _, s := range []*Server{to, from} { // the new owner first: nobody must be sent to one that does not know of it
+	for _, s := range []*Server{to, from} { // the new owner first: clients must not be redirected to a server that does not have the slot yet
 		if _, err := s.Do("CLUSTER", "SETSLOT", text, "NODE", target); err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (c *Cluster) Move(slot int, to *Server) error {
 	return nil
 }
 
-// settle waits until all nodes name the same owners with the same epochs.
+// settle waits until all nodes report the same owners with the same epochs.
 func (c *Cluster) settle() error {
 	deadline, tick := time.After(time.Minute), time.NewTicker(5*time.Millisecond)
 	defer tick.Stop()
@@ -98,14 +98,14 @@ func (c *Cluster) settle() error {
 		}
 		select {
 		case <-deadline:
-			return fmt.Errorf("redistest: the nodes do not agree who has which slots:\n%s",
+			return fmt.Errorf("redistest: the nodes do not agree on the owners of hash slots:\n%s",
 				strings.Join(slices.Sorted(maps.Keys(views)), "\n"))
 		case <-tick.C:
 		}
 	}
 }
 
-// owners is what CLUSTER NODES says of primaries: a line each of name, epoch and slots.
+// owners returns the primaries of a reply of CLUSTER NODES: one line each of name, epoch and slots.
 func owners(nodes string) string {
 	var lines []string
 	for line := range strings.Lines(nodes) {
@@ -128,7 +128,7 @@ func moveKeys(from, to *Server, slot string) error {
 			return err
 		}
 		for key := range strings.SplitSeq(keys, "\n") {
-			// A key may have expired, or come back, in between: it is looked for again until there is none.
+			// A key may have expired, or been created again, in between: the loop repeats until there is none.
 			if _, err := from.Do("MIGRATE", host, port, key, "0", "5000"); err != nil {
 				return err
 			}
@@ -136,7 +136,7 @@ func moveKeys(from, to *Server, slot string) error {
 	}
 }
 
-// Slots are those that have keys, by the server that has them.
+// Slots returns the slots that have keys, with the server of each.
 func (c *Cluster) Slots() (map[int]*Server, error) {
 	slots := map[int]*Server{}
 	for _, s := range c.Primaries() {

@@ -4,8 +4,8 @@ package redistest
 
 import "syscall"
 
-// Stop has the process stand still until Continue.
+// Stop pauses the process until Continue.
 func (s *Server) Stop() error { return s.cmd.Process.Signal(syscall.SIGSTOP) }
 
-// Continue lets a stopped process go on.
+// Continue resumes a paused process.
 func (s *Server) Continue() error { return s.cmd.Process.Signal(syscall.SIGCONT) }

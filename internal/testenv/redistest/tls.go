@@ -18,19 +18,18 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// TLS is a server that speaks TLS as well, with certificates of an authority of the test's own, and wants one of its
-// clients.
+// TLS is a server that also listens with TLS, with certificates of a test CA, and requires client certificates.
 type TLS struct {
-	*Server // without TLS, for the test to look at it
+	*Server // without TLS, for inspection
 	Secure  string
 	Roots   *x509.CertPool
 	Client  tls.Certificate
 }
 
-// ServerName is what the server's certificate is for, besides 127.0.0.1.
+// ServerName is the name in the server's certificate, besides 127.0.0.1.
 const ServerName = "redis.test"
 
-// StartTLS returns a server of the test's own.
+// StartTLS starts a server for the test.
 func StartTLS(t testing.TB) *TLS {
 	t.Helper()
 	dir := t.TempDir()

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// FreeAddress returns an address on loopback that only this test listens on until it ends, if at all. Use it where a
-// server is started later, stopped and started again, or never: the port of a listener that was closed may be anybody's
-// by then.
+// FreeAddress returns a loopback address on which no other test listens until this test ends. Use it if a server is
+// started later, is restarted, or never runs: the port of a closed listener may already be in use by another process.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	address, release, err := Reserve()
@@ -23,12 +22,12 @@ func FreeAddress(t testing.TB) string {
 	return address
 }
 
-// Reserve is [FreeAddress] for processes that serve several tests. The address is reserved until release is called or the
-// process ends.
+// Reserve is [FreeAddress] for processes that serve several tests. The address is reserved until release is called or
+// the process ends.
 //
-// Systems give ports above 32,767 to outgoing connections and to those who ask for any, so the port is below, and below
-// 20,000, so that the port 10,000 above it, which nodes of a Redis Cluster use too, is so as well. Other tests see that
-// it is taken by the UDP port of the same number, which is held meanwhile.
+// Systems use ports above 32,767 for outgoing connections and for listeners without a fixed port, so the port is below.
+// It is also below 20,000, so that this holds for the port 10,000 above it too, which nodes of a Redis Cluster use. The
+// UDP port of the same number stays bound, so that other tests see that the port is reserved.
 func Reserve() (address string, release func(), err error) {
 	for range 1000 {
 		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000))
@@ -45,8 +44,9 @@ func Reserve() (address string, release func(), err error) {
 	return "", nil, errors.New("tcptest: none of 1,000 ports between 10,000 and 20,000 is free")
 }
 
-// Listen listens on an address on which this process may have listened before. A child process has copies of all descriptors
-// until it has begun its program, and that of a listener which was closed meanwhile keeps the port: Listen waits for it.
+// Listen listens on an address on which this process may have listened before. A child process has copies of all file
+// descriptors until it executes its program, and the copy of a closed listener keeps the port in use: Listen waits for
+// that.
 func Listen(address string) (net.Listener, error) {
 	deadline := time.Now().Add(5 * time.Second)
 	for {

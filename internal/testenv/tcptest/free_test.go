@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// reserveAll reserves addresses from several goroutines, and fails if one is given out twice.
+// reserveAll reserves addresses from several goroutines, and fails if an address is returned twice.
 func reserveAll(t *testing.T, n int) (all map[string]bool) {
 	t.Helper()
 	all = map[string]bool{}
@@ -21,7 +21,7 @@ func reserveAll(t *testing.T, n int) (all map[string]bool) {
 				address := FreeAddress(t)
 				mu.Lock()
 				if all[address] {
-					t.Errorf("%s is given out twice", address)
+					t.Errorf("%s was returned twice", address)
 				}
 				all[address] = true
 				mu.Unlock()
@@ -32,7 +32,8 @@ func reserveAll(t *testing.T, n int) (all map[string]bool) {
 	return all
 }
 
-// No two tests are given the same address, be they of one process or of two, and a server can listen on each.
+// TestFreeAddress checks that no two tests get the same address, in one process or in two, and that a server can listen
+// on each.
 func TestFreeAddress(t *testing.T) {
 	const n = 400
 	mine := reserveAll(t, n)
@@ -53,7 +54,7 @@ func TestFreeAddress(t *testing.T) {
 		if _, address, found := strings.Cut(strings.TrimSpace(line), "address "); found {
 			theirs++
 			if mine[address] {
-				t.Errorf("%s is another process's as well", address)
+				t.Errorf("%s was also returned to another process", address)
 			}
 		}
 	}
@@ -69,8 +70,8 @@ func TestFreeAddress(t *testing.T) {
 	}
 }
 
-// A port that was reserved is free, and one that was listened on can be listened on again, also while processes are started,
-// which have copies of descriptors for a moment.
+// TestListenAmidProcesses checks that a reserved port is free, and that a port can be listened on again, also while
+// child processes are started, which have copies of file descriptors for a moment.
 func TestListenAmidProcesses(t *testing.T) {
 	stop := make(chan struct{})
 	var work sync.WaitGroup

@@ -1,4 +1,4 @@
-// Package tcptest is a server whose every connection a test answers by itself.
+// Package tcptest serves TCP connections with a test's own function.
 package tcptest
 
 import (
@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Serve listens on loopback until the test ends, and has every connection served, see [Accept].
+// Serve listens on loopback until the test ends, and serves every connection, see [Accept].
 func Serve(t testing.TB, serve func(net.Conn)) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -18,7 +18,8 @@ func Serve(t testing.TB, serve func(net.Conn)) (address string) {
 	return l.Addr().String()
 }
 
-// Accept has every connection served by a goroutine of its own, which closes it at its end, until the listener is closed.
+// Accept runs serve in a new goroutine for every connection until the listener is closed. The connection is closed when
+// serve returns.
 func Accept(l net.Listener, serve func(net.Conn)) {
 	for {
 		c, err := l.Accept()

@@ -1,5 +1,5 @@
-// Command walk makes one of four ways through the tree, and writes which code it passed: walk NAME DIRECTORY [REDIS]. It is
-// built with coverage. What is made before the way begins, and the first time that it is made, are not counted.
+// Command walk executes one of four code paths, such as a request through the queue, and writes the coverage of each run to a
+// directory: walk NAME DIRECTORY [REDIS]. It must be built with coverage. Setup and a first warm-up run are not recorded.
 package main
 
 import (
@@ -36,7 +36,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // which takes the output of log too
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // this discards the output of package log too
 	log.SetOutput(os.Stderr)
 	name, directory := os.Args[1], os.Args[2]
 	walks := map[string]func() (before, walk func()){
@@ -47,7 +47,7 @@ func main() {
 	}
 	before, walk := walks[name]()
 	before()
-	walk() // so that the way is warm
+	walk() // warm-up
 	for i := range runs {
 		before()
 		must(0, coverage.ClearCounters())
@@ -59,7 +59,7 @@ func main() {
 	}
 }
 
-// runs is how often the way is made: what happens to run beside it is not there each time.
+// runs is the number of recorded runs. Background work does not occur in every run, so that files of all runs exclude it.
 const runs = 3
 
 func must[T any](v T, err error) T {
@@ -71,7 +71,7 @@ func must[T any](v T, err error) T {
 
 func nothing() {}
 
-// setOf is a set of rules, in a file of its own.
+// setOf loads a rule set from a new rule file.
 func setOf(text string) (file string, set func() *rules.Set) {
 	file = filepath.Join(must(os.MkdirTemp(os.Args[2], "rules")), "rules.yaml")
 	must(0, os.WriteFile(file, []byte(text), 0o600))
@@ -79,7 +79,7 @@ func setOf(text string) (file string, set func() *rules.Set) {
 	return file, func() *rules.Set { return loaded.Set }
 }
 
-// throughRedis is a request to an API behind httplimit, whose limits are in Redis.
+// throughRedis sends a request through httplimit with limits in Redis.
 func throughRedis(url string) (before, walk func()) {
 	store := must(redisstore.Open(redisstore.Config{URL: url, KeyPrefix: "walk:"}))
 	must(0, store.Join(context.Background()))
@@ -96,7 +96,7 @@ func throughRedis(url string) (before, walk func()) {
 	}
 }
 
-// throughQueue is a request that a limit refuses, that is kept, and that is delivered when there is room.
+// throughQueue sends a request over the limit through the gateway, which queues it and delivers it later.
 func throughQueue() (before, walk func()) {
 	asked := make(chan struct{}, 16)
 	app := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }))
@@ -116,11 +116,11 @@ func throughQueue() (before, walk func()) {
 		return r.StatusCode
 	}
 	delivered := func() int64 { return kept.Counts(context.Background()).Delivered }
-	before = func() { // uses up the limit, until the next request would be kept
+	before = func() { // uses up the limit, so that the next request is queued
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + 50*time.Millisecond)))
 		for range 2 {
 			if code := send(); code != http.StatusOK {
-				log.Fatalf("%d before the limit", code)
+				log.Fatalf("status %d below the limit", code)
 			}
 			<-asked
 		}
@@ -128,7 +128,7 @@ func throughQueue() (before, walk func()) {
 	return before, func() {
 		was := delivered()
 		if code := send(); code != http.StatusAccepted {
-			log.Fatalf("%d beyond the limit", code)
+			log.Fatalf("status %d over the limit", code)
 		}
 		<-asked
 		for delivered() == was {
@@ -137,7 +137,7 @@ func throughQueue() (before, walk func()) {
 	}
 }
 
-// throughRLS is a call of Envoy's, decided in memory.
+// throughRLS sends a call of Envoy's rate limit protocol, with limits in memory.
 func throughRLS() (before, walk func()) {
 	_, set := setOf("domain: messaging\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 1000}}\n")
 	decider := rls.NewDecider(must(sluice.NewWithRules(memstore.New(), nil)), set, rls.Options{})
@@ -159,7 +159,7 @@ func throughRLS() (before, walk func()) {
 	}
 }
 
-// throughRules is a rule file that has changed, until its rules are live.
+// throughRules changes a rule file and waits until its rules are active.
 func throughRules() (before, walk func()) {
 	text := "rules:\n  - {name: posts, match: {method: POST, path: /posts}, per: header:X-User, limit: %d/min}\n"
 	file, _ := setOf(fmt.Sprintf(text, 1))
@@ -173,7 +173,7 @@ func throughRules() (before, walk func()) {
 	return before, func() {
 		was := live
 		if must(0, watcher.Reload()); live == was {
-			log.Fatal("the rules are as they were")
+			log.Fatal("the rules have not changed")
 		}
 	}
 }

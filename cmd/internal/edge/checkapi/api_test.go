@@ -18,7 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// someRules are those that the examples of the OpenAPI file are about.
+// someRules are the rules for the examples of the OpenAPI file.
 var someRules = []string{`
 deny:
   - ip: 203.0.113.0/24
@@ -57,7 +57,7 @@ func parseRules(t testing.TB, texts ...string) *rules.Set {
 	return set
 }
 
-// service is an API whose rules a test may change.
+// service is an API whose rules a test can change.
 type service struct {
 	*checkapi.API
 	mux     *http.ServeMux
@@ -69,7 +69,7 @@ type option func(*checkapi.Config)
 
 func newService(t testing.TB, store sluice.Store, set *rules.Set, opts ...option) *service {
 	t.Helper()
-	limiter, err := sluice.NewWithRules(store, nil, sluice.WithStoreTimeout(time.Minute)) // a busy machine is no reason to fail
+	limiter, err := sluice.NewWithRules(store, nil, sluice.WithStoreTimeout(time.Minute)) // so that a busy machine does not fail the test
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,26 +84,26 @@ func newService(t testing.TB, store sluice.Store, set *rules.Set, opts ...option
 	return s
 }
 
-// withRules is a service in memory.
+// withRules returns a service with a memory store.
 func withRules(t testing.TB, texts ...string) *service {
 	t.Helper()
 	return newService(t, memstore.New(), parseRules(t, texts...))
 }
 
-// answered is an answer, as it came and as the file says that it is to be read.
+// answered is a response, with its decoded body.
 type answered struct {
 	status int
 	header http.Header
 	body   string
 	answer
-	Answers []answer
+	Results []answer
 
 	Reservation string
-	Expires     string
+	ExpiresAt   string `json:"expires_at"`
 
-	Settled  bool
-	Forgiven int64
-	Gone     []string
+	Settled      bool
+	Forgiven     int64
+	UnknownRules []string `json:"unknown_rules"`
 
 	Title, Detail string
 }
@@ -114,7 +114,7 @@ type answer struct {
 	Limits   []limit
 	DelayMS  int64 `json:"delay_ms"`
 	Degraded *string
-	Why      string
+	Reason   string
 }
 
 type limit struct {
@@ -126,16 +126,16 @@ type limit struct {
 	ResetAfterMS *int64 `json:"reset_after_ms"`
 	DelayMS      int64  `json:"delay_ms"`
 	Source       string
-	Shadow       bool
-	Never        bool
+	ShadowDenied bool `json:"shadow_denied"`
+	ExceedsLimit bool `json:"exceeds_limit"`
 	Refunded     *int64
 }
 
-// left is what remains of the first limit.
+// left returns the remaining quota of the first limit.
 func (a *answered) left(t testing.TB) int64 {
 	t.Helper()
 	if len(a.Limits) == 0 || a.Limits[0].Remaining == nil {
-		t.Fatalf("nothing is said of what remains: %s", a.body)
+		t.Fatalf("no remaining quota: %s", a.body)
 	}
 	return *a.Limits[0].Remaining
 }
@@ -146,7 +146,7 @@ func post(path, body string) *http.Request {
 	return r
 }
 
-// do sends a request, and holds the answer to the OpenAPI file.
+// do sends a request and validates the response against the OpenAPI file.
 func (s *service) do(t testing.TB, r *http.Request) *answered {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -154,7 +154,7 @@ func (s *service) do(t testing.TB, r *http.Request) *answered {
 	return read(t, r, w.Result())
 }
 
-// read reads an answer, and holds it to the OpenAPI file.
+// read decodes a response and validates it against the OpenAPI file.
 func read(t testing.TB, r *http.Request, resp *http.Response) *answered {
 	t.Helper()
 	b, err := io.ReadAll(resp.Body)
@@ -177,12 +177,12 @@ func (s *service) ask(t testing.TB, path, body string) *answered {
 	return s.do(t, post(path, body))
 }
 
-// expect sends a body and wants a status.
+// expect sends a body and fails the test unless the response has the status.
 func (s *service) expect(t testing.TB, status int, path, body string) *answered {
 	t.Helper()
 	a := s.ask(t, path, body)
 	if a.status != status {
-		t.Errorf("%s %s answers %d %s, want %d", path, body, a.status, a.body, status)
+		t.Errorf("%s %s returns %d %s, want %d", path, body, a.status, a.body, status)
 	}
 	return a
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/allocs"
 )
 
-// discard is a response writer that costs nothing itself.
+// discard is a response writer that does not allocate.
 type discard struct {
 	h      http.Header
 	status int
@@ -20,16 +20,16 @@ func (d *discard) Header() http.Header         { return d.h }
 func (d *discard) Write(b []byte) (int, error) { d.n += len(b); return len(b), nil }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 
-// again is a body that can be read again and again.
+// again is a body that can be read repeatedly.
 type again struct{ strings.Reader }
 
 func (*again) Close() error { return nil }
 
-// asked are requests of the common kinds, what each costs in allocations, and what it is answered with.
+// asked are common requests, with their maximum number of allocations and the status of the response.
 var asked = []struct {
 	name, body string
 	status     int
-	most       float64 // a string and an array for the headers; denied, words too; a secret is digested in a buffer
+	most       float64 // a string and an array for the headers; if denied, the reason too; a buffer for the digest of a secret
 }{
 	{"attributes", `{"attributes":{"method":"POST","path":"/plenty","ip":"192.0.2.1","headers":{"X-User":"ada"}},"cost":1}`, 200, 2},
 	{"three rules", `{"attributes":{"method":"POST","path":"/three","ip":"192.0.2.1","headers":{"X-User":"ada"}}}`, 200, 2},
@@ -53,7 +53,7 @@ func plentyService(t testing.TB) *service {
 	return withRules(t, plentyRules, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 1000000}}]")
 }
 
-// repeat returns a function that asks the same again and again, of the handler alone.
+// repeat returns a function that calls the handler with the same request.
 func repeat(t testing.TB, s *service, path, body string) (*discard, func()) {
 	t.Helper()
 	content := &again{}
@@ -68,7 +68,7 @@ func repeat(t testing.TB, s *service, path, body string) (*discard, func()) {
 	}
 }
 
-// A check costs no allocations but those of its headers.
+// A check allocates only for its headers.
 func TestAllocations(t *testing.T) {
 	s := plentyService(t)
 	for _, a := range asked {
@@ -85,14 +85,14 @@ func BenchmarkCheck(b *testing.B) {
 		b.Run(a.name, func(b *testing.B) {
 			w, ask := repeat(b, s, "/v1/check", a.body)
 			if ask(); w.status != a.status {
-				b.Fatalf("it answers %d", w.status)
+				b.Fatalf("status %d", w.status)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
 				ask()
 			}
 			if w.status != a.status {
-				b.Fatalf("it answers %d", w.status)
+				b.Fatalf("status %d", w.status)
 			}
 		})
 	}
@@ -106,6 +106,6 @@ func BenchmarkReserve(b *testing.B) {
 		ask()
 	}
 	if w.status != 200 {
-		b.Fatalf("it answers %d", w.status)
+		b.Fatalf("status %d", w.status)
 	}
 }

@@ -9,31 +9,31 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Bounds of a body; those of descriptors are [rls.Bounds].
+// Bounds of a body. The bounds of descriptors are [rls.Bounds].
 const (
 	MaxBody   = 64 << 10 // bytes
 	MaxChecks = 100      // in a list
 	MaxPairs  = 256      // headers, query parameters, cookies, claims and attributes of a check, together
-	maxName   = 1 << 10  // bytes of a header's name and its like
+	maxName   = 1 << 10  // bytes of the name of a header, query parameter, cookie, claim or attribute
 
 	DefaultTTL = 5 * time.Minute
 	MaxTTL     = time.Hour
 	minTTL     = time.Second
 )
 
-// check is one question.
+// check is one check of a body.
 type check struct {
-	request     request // what is known of a request to match, unless there is a domain
+	request     request // request to match, unless domain is set
 	domain      string
 	descriptors []rules.Descriptor
-	entries     []rules.Entry // of all descriptors, one after the other
-	cost        int64         // negative: it gives back
-	hasCost     bool          // else rules say what it costs
+	entries     []rules.Entry // entries of all descriptors, concatenated
+	cost        int64         // negative for a refund
+	hasCost     bool          // if false, the rules set the cost
 	peek        bool
 	ttl         time.Duration // of a reservation
 }
 
-// clear empties the check and keeps its memory. Its strings are parts of a body that is gone.
+// clear resets the check and keeps its memory. It drops the strings, because they point into a body that is reused.
 func (c *check) clear() {
 	clear(c.request.pairs)
 	clear(c.descriptors)
@@ -41,15 +41,15 @@ func (c *check) clear() {
 	*c = check{request: request{pairs: c.request.pairs[:0]}, descriptors: c.descriptors[:0], entries: c.entries[:0]}
 }
 
-// parser reads bodies.
+// parser parses bodies.
 type parser struct {
 	reader
 	bounds rls.Bounds
 	checks []check // reused
-	isList bool    // they came as a list
+	isList bool    // the body is a list of checks
 }
 
-// kind is what body is read, and so which fields there are.
+// kind is the kind of a body, which determines its fields.
 type kind uint8
 
 const (
@@ -58,7 +58,7 @@ const (
 	reserveBody
 )
 
-// Fields of a check, by their numbers in fieldsOf.
+// Indexes of fields in fieldsOf.
 const (
 	attributesField = iota
 	domainField
@@ -74,7 +74,7 @@ var fieldsOf = [...][]string{
 	reserveBody: {"attributes", "domain", "descriptors", "cost", "ttl"},
 }
 
-// parse reads a body of checks: one, or a list of them.
+// parse parses a body with one check or a list of checks.
 func (p *parser) parse(body []byte, k kind) *fault {
 	p.checks, p.isList = p.checks[:0], false
 	p.begin(body)
@@ -85,7 +85,7 @@ func (p *parser) parse(body []byte, k kind) *fault {
 	return f
 }
 
-// another makes room for a check.
+// another appends an empty check, in reused memory if possible.
 func (p *parser) another() *check {
 	if len(p.checks) < cap(p.checks) {
 		p.checks = p.checks[:len(p.checks)+1]
@@ -95,12 +95,12 @@ func (p *parser) another() *check {
 	return &p.checks[len(p.checks)-1]
 }
 
-// check reads a check into c, which is empty.
+// check parses a check into c, which must be empty.
 func (p *parser) check(c *check, k kind) *fault {
 	const want = `an object, such as {"attributes":{"method":"GET","path":"/"}}`
 	seen, f := p.object(want, fieldsOf[k], func(i int, seen uint32) (f *fault) {
 		if seen&(1<<checksField) != 0 && seen != 1<<checksField {
-			return faultf("stands beside other fields: put these into the elements of the list").in("checks")
+			return faultf("cannot be combined with other fields: move them into the elements of the list").in("checks")
 		}
 		switch i {
 		case attributesField:
@@ -119,7 +119,7 @@ func (p *parser) check(c *check, k kind) *fault {
 				c.peek, f = p.bool()
 			}
 		case checksField:
-			f = p.listed() // which uses the room of c
+			f = p.listed() // overwrites c
 		}
 		return f.in(fieldsOf[k][i])
 	})
@@ -129,7 +129,7 @@ func (p *parser) check(c *check, k kind) *fault {
 	return whole(c, k, seen)
 }
 
-// minCost is the smallest cost that a body may have: a check may give back.
+// minCost returns the minimum cost in a body. It is negative for checks, which can be refunds.
 func minCost(k kind) int64 {
 	if k == reserveBody {
 		return 0
@@ -137,19 +137,19 @@ func minCost(k kind) int64 {
 	return -sluice.MaxCost
 }
 
-// listed reads the list of checks.
+// listed parses the list of checks.
 func (p *parser) listed() *fault {
 	p.checks, p.isList = p.checks[:0], true
-	return p.list("a list of checks", "is empty: write at least one check", func(read int) *fault {
+	return p.list("a list of checks", "must not be empty: write at least one check", func(read int) *fault {
 		if read == MaxChecks {
 			bounds.CheckList.Reached()
-			return faultf("has more than %d checks: send the others in another request", MaxChecks)
+			return faultf("more than %d checks: send the others in another request", MaxChecks)
 		}
 		return p.check(p.another(), listedCheck).inElement(read)
 	})
 }
 
-// whole tells what is missing in a check, or too much.
+// whole returns an error if a check lacks a field or combines fields that exclude each other.
 func whole(c *check, k kind, seen uint32) *fault {
 	has := func(field int) bool { return seen&(1<<field) != 0 }
 	attributes, domain, descriptors := has(attributesField), has(domainField), has(descriptorsField)
@@ -157,16 +157,16 @@ func whole(c *check, k kind, seen uint32) *fault {
 	case has(checksField):
 		return nil
 	case attributes && (domain || descriptors):
-		return faultf("a check has attributes, or domain and descriptors, not both: send two checks")
+		return faultf("attributes cannot be combined with domain and descriptors: send two checks")
 	case !attributes && !domain && !descriptors:
-		return faultf(`there is nothing to check: write attributes, such as {"attributes":{"method":"GET","path":"/"}}, ` +
+		return faultf(`nothing to check: write attributes, such as {"attributes":{"method":"GET","path":"/"}}, ` +
 			`or domain and descriptors`)
 	case domain != descriptors:
 		return faultf("domain and descriptors go together: write both")
 	case k == reserveBody && has(costField) && c.cost == 0:
-		return faultf("is 0, which reserves nothing: write the estimate, at least 1").in("cost")
+		return faultf("0 reserves nothing: write an estimate of at least 1").in("cost")
 	case c.peek && c.cost < 0:
-		return faultf("is negative, which gives back, and peek changes nothing: leave one of them out").in("cost")
+		return faultf("a negative cost is a refund, which cannot be combined with peek: leave one of them out").in("cost")
 	case c.ttl == 0:
 		c.ttl = DefaultTTL
 	}
@@ -179,18 +179,18 @@ func (p *parser) domain() (string, *fault) {
 	case f != nil:
 		return "", f
 	case s == "":
-		return "", faultf("is empty: write the domain of a rule file")
+		return "", faultf("must not be empty: write the domain of a rule file")
 	}
 	return s, nil
 }
 
-// descriptors reads [[{"key":"k","value":"v"}]].
+// descriptors parses [[{"key":"k","value":"v"}]].
 func (p *parser) descriptors(c *check) *fault {
 	const want = `a list of descriptors, such as [[{"key":"user","value":"ada"}]]`
-	f := p.list(want, "is empty: write at least one descriptor", func(read int) *fault {
+	f := p.list(want, "must not be empty: write at least one descriptor", func(read int) *fault {
 		if read == p.bounds.Descriptors {
 			bounds.RLSDescriptors.Reached()
-			return faultf("has more than %d descriptors: send fewer, or raise %s", p.bounds.Descriptors, p.bounds.DescriptorsSetting)
+			return faultf("more than %d descriptors: send fewer, or raise %s", p.bounds.Descriptors, p.bounds.DescriptorsSetting)
 		}
 		from := len(c.entries)
 		if f := p.descriptor(c); f != nil {
@@ -203,7 +203,7 @@ func (p *parser) descriptors(c *check) *fault {
 		return f
 	}
 	from := 0
-	for i := range c.descriptors { // only now, because entries may have moved while they were read
+	for i := range c.descriptors { // after parsing, because append may have moved the entries
 		n := int(c.descriptors[i].Cost)
 		c.descriptors[i] = rules.Descriptor{Entries: c.entries[from : from+n : from+n]}
 		from += n
@@ -213,12 +213,12 @@ func (p *parser) descriptors(c *check) *fault {
 
 func (p *parser) descriptor(c *check) *fault {
 	const want = `a list of entries, such as [{"key":"user","value":"ada"}]`
-	return p.list(want, "is empty: write at least one entry", func(read int) *fault {
+	return p.list(want, "must not be empty: write at least one entry", func(read int) *fault {
 		e, f := p.entry()
 		if f != nil {
 			return f.inElement(read)
 		}
-		if read > rls.MaxEntries { // so many that no rule reads them
+		if read > rls.MaxEntries { // no rule matches more entries
 			bounds.RLSEntries.Reached()
 			return nil
 		}
@@ -236,7 +236,7 @@ func (p *parser) entry() (e rules.Entry, f *fault) {
 		case f != nil:
 			return f.in(entryFields[i])
 		case i == 0 && text == "":
-			return faultf("is empty: write the key of a rule").in(entryFields[i])
+			return faultf("must not be empty: write the key of a rule").in(entryFields[i])
 		case i == 0:
 			e.Key = text
 		default:
@@ -245,12 +245,12 @@ func (p *parser) entry() (e rules.Entry, f *fault) {
 		return nil
 	})
 	if f == nil && seen&1 == 0 {
-		f = faultf(`the entry has no key: write {"key":"user","value":"ada"}`)
+		f = faultf(`entry without a key: write {"key":"user","value":"ada"}`)
 	}
 	return e, f
 }
 
-// ttl reads how long a reservation is good for.
+// ttl parses the lifetime of a reservation.
 func (p *parser) ttl() (time.Duration, *fault) {
 	const want = `a duration from 1s to 1h, such as "5m"`
 	s, f := p.string(want)
@@ -264,23 +264,23 @@ func (p *parser) ttl() (time.Duration, *fault) {
 	return d, nil
 }
 
-// settleBody is what is sent to settle.
+// settleBody is the body of POST /v1/settle.
 type settleBody struct {
 	reservation string
-	actual      int64
+	actualCost  int64
 }
 
-var settleFields = []string{"reservation", "actual"}
+var settleFields = []string{"reservation", "actual_cost"}
 
-// parseSettle reads the body of a settlement.
+// parseSettle parses the body of POST /v1/settle.
 func (p *parser) parseSettle(body []byte) (s settleBody, f *fault) {
 	p.begin(body)
-	const want = `an object, such as {"reservation":"…","actual":123}`
+	const want = `an object, such as {"reservation":"…","actual_cost":123}`
 	seen, f := p.object(want, settleFields, func(i int, _ uint32) (f *fault) {
 		if i == 0 {
-			s.reservation, f = p.string("the reservation that /v1/reserve answered")
+			s.reservation, f = p.string("the reservation returned by /v1/reserve")
 		} else {
-			s.actual, f = p.int(0, sluice.MaxCost)
+			s.actualCost, f = p.int(0, sluice.MaxCost)
 		}
 		return f.in(settleFields[i])
 	})
@@ -288,7 +288,7 @@ func (p *parser) parseSettle(body []byte) (s settleBody, f *fault) {
 	case f != nil:
 		return s, f
 	case seen != 3:
-		return s, faultf("reservation and actual go together: write both; actual is what it really cost, and 0 cancels")
+		return s, faultf("reservation and actual_cost go together: write both; an actual_cost of 0 cancels the reservation")
 	}
 	return s, p.end()
 }

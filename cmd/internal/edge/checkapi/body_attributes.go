@@ -11,7 +11,7 @@ import (
 
 var attributeFields = []string{"method", "path", "host", "ip", "headers", "query", "cookies", "claims", "attributes"}
 
-// attributes reads what is known of a request.
+// attributes parses the attributes of a request.
 func (p *parser) attributes(q *request) *fault {
 	const want = `an object, such as {"method":"GET","path":"/"}`
 	_, f := p.object(want, attributeFields, func(i int, _ uint32) (f *fault) {
@@ -19,7 +19,7 @@ func (p *parser) attributes(q *request) *fault {
 		case 0:
 			q.method, f = p.value("a method, such as GET")
 			if f == nil && !isToken(q.method) {
-				f = faultf("%q is not a method: write GET, POST or the like", shown(q.method))
+				f = faultf("%q is not an HTTP method: write GET or POST, for example", shown(q.method))
 			}
 		case 1:
 			q.path, f = p.value(`a path, such as "/posts"`)
@@ -43,17 +43,17 @@ func (p *parser) attributes(q *request) *fault {
 	return f
 }
 
-// value reads a string that is not empty.
+// value parses a non-empty string.
 func (p *parser) value(want string) (string, *fault) {
 	s, f := p.string(want)
 	switch {
 	case f != nil:
 		return "", f
 	case s == "":
-		return "", faultf("is empty: write %s, or leave it out", want)
+		return "", faultf("must not be empty: write %s, or leave the field out", want)
 	case len(s) > match.MaxAttributeBytes:
 		bounds.Attribute.Reached()
-		return "", faultf("has %d bytes, at most %d are allowed", len(s), match.MaxAttributeBytes)
+		return "", faultf("has %d bytes: the maximum is %d", len(s), match.MaxAttributeBytes)
 	}
 	return s, nil
 }
@@ -71,7 +71,7 @@ func (p *parser) ip() (netip.Addr, *fault) {
 	return a, nil
 }
 
-// pairs reads an object of names and values. Where a request may have several of a name, a list is read too.
+// pairs parses an object of names and values. With lists, a value can be a list of strings.
 func (p *parser) pairs(q *request, k rules.FieldKind, lists bool) *fault {
 	if f := p.open('{', `an object, such as {"name":"value"}`); f != nil {
 		return f
@@ -89,16 +89,16 @@ func (p *parser) pairs(q *request, k rules.FieldKind, lists bool) *fault {
 		}
 		switch {
 		case name == "":
-			return faultf("a name is empty: write one, or leave the value out")
+			return faultf("empty name: write a name, or leave the value out")
 		case len(name) > maxName:
 			bounds.CheckAttributes.Reached()
-			return faultf("a name has %d bytes, at most %d are allowed", len(name), maxName)
+			return faultf("a name has %d bytes: the maximum is %d", len(name), maxName)
 		case k == rules.FieldHeader && !isToken(name):
-			return faultf("%q is not the name of a header", shown(name))
+			return faultf("%q is not a valid header name", shown(name))
 		}
 		for i := from; i < len(q.pairs); i++ {
 			if q.pairs[i].name == name {
-				return faultf("is there twice: remove one, or write a list of its values").in(shown(name))
+				return faultf("given twice: remove one, or write a list of its values").in(shown(name))
 			}
 		}
 		if f := p.values(q, k, name, lists); f != nil {
@@ -107,7 +107,7 @@ func (p *parser) pairs(q *request, k rules.FieldKind, lists bool) *fault {
 	}
 }
 
-// values reads one value, or a list of them.
+// values parses one value or, with lists, a list of values.
 func (p *parser) values(q *request, k rules.FieldKind, name string, lists bool) *fault {
 	if !lists {
 		return p.pair(q, k, name, "a string, in double quotes")
@@ -116,7 +116,7 @@ func (p *parser) values(q *request, k rules.FieldKind, name string, lists bool) 
 	if p.peek() != '[' {
 		return p.pair(q, k, name, want)
 	}
-	return p.list(want, "is an empty list: write a value, or leave it out", func(read int) *fault {
+	return p.list(want, "the list must not be empty: write a value, or leave the name out", func(read int) *fault {
 		return p.pair(q, k, name, "a string, in double quotes").inElement(read)
 	})
 }
@@ -128,19 +128,19 @@ func (p *parser) pair(q *request, k rules.FieldKind, name, want string) *fault {
 		return f
 	case len(value) > match.MaxAttributeBytes:
 		bounds.Attribute.Reached()
-		return faultf("has %d bytes, at most %d are allowed", len(value), match.MaxAttributeBytes)
+		return faultf("has %d bytes: the maximum is %d", len(value), match.MaxAttributeBytes)
 	case len(q.pairs) == MaxPairs:
 		bounds.CheckAttributes.Reached()
-		return faultf("is one too many: a check has at most %d headers, query parameters, cookies, claims and attributes", MaxPairs)
+		return faultf("too many values: the maximum is %d headers, query parameters, cookies, claims and attributes per check", MaxPairs)
 	}
 	if k == rules.FieldHeader {
-		value = strings.Trim(value, " \t") // as servers do
+		value = strings.Trim(value, " \t") // as HTTP servers do
 	}
 	q.pairs = append(q.pairs, pair{k, name, value})
 	return nil
 }
 
-// isToken reports whether a text is a token of HTTP: a method, or the name of a header.
+// isToken reports whether s is a token of RFC 9110, as methods and header names are.
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]

@@ -16,25 +16,25 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// asUser is a check of a POST /posts.
+// asUser returns a check of POST /posts by a user.
 func asUser(user, more string) string {
 	return `{"attributes":{"method":"POST","path":"/posts","headers":{"X-User":"` + user + `"}}` + more + `}`
 }
 
-// The whole answer, headers and body, of what is allowed and what is denied.
+// Headers and bodies of allowed and denied checks.
 func TestAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withRules(t, someRules...)
 		for _, want := range []string{
 			`200 "2" "1" "1800" "" {"allowed":true,"status":200,"limits":[{"rule":"posts-per-user","allowed":true,"limit":2,"remaining":1,` +
-				`"retry_after_ms":0,"reset_after_ms":1800000,"delay_ms":0,"source":"store","shadow":false,"never":false}],` +
-				`"delay_ms":0,"degraded":null,"why":""}`,
+				`"retry_after_ms":0,"reset_after_ms":1800000,"delay_ms":0,"source":"store","shadow_denied":false,"exceeds_limit":false}],` +
+				`"delay_ms":0,"degraded":null,"reason":""}`,
 			`200 "2" "0" "3600" "" {"allowed":true,"status":200,"limits":[{"rule":"posts-per-user","allowed":true,"limit":2,"remaining":0,` +
-				`"retry_after_ms":0,"reset_after_ms":3600000,"delay_ms":0,"source":"store","shadow":false,"never":false}],` +
-				`"delay_ms":0,"degraded":null,"why":""}`,
+				`"retry_after_ms":0,"reset_after_ms":3600000,"delay_ms":0,"source":"store","shadow_denied":false,"exceeds_limit":false}],` +
+				`"delay_ms":0,"degraded":null,"reason":""}`,
 			`429 "2" "0" "1800" "1800" {"allowed":false,"status":429,"limits":[{"rule":"posts-per-user","allowed":false,"limit":2,"remaining":0,` +
-				`"retry_after_ms":1800000,"reset_after_ms":3600000,"delay_ms":0,"source":"store","shadow":false,"never":false}],` +
-				`"delay_ms":0,"degraded":null,"why":"Rate limit posts-per-user is used up; retry in 1800 s."}`,
+				`"retry_after_ms":1800000,"reset_after_ms":3600000,"delay_ms":0,"source":"store","shadow_denied":false,"exceeds_limit":false}],` +
+				`"delay_ms":0,"degraded":null,"reason":"Rate limit posts-per-user exceeded; retry in 1800 s."}`,
 		} {
 			a := s.ask(t, "/v1/check", asUser("ada", ""))
 			got := fmt.Sprintf("%d %q %q %q %q %s", a.status, a.header.Get("X-RateLimit-Limit"), a.header.Get("X-RateLimit-Remaining"),
@@ -49,7 +49,7 @@ func TestAnswer(t *testing.T) {
 	})
 }
 
-// Times are rounded up: who waits so long does not come too early.
+// Durations are rounded up, so that a client that waits this long is not too early.
 func TestTimesAreRoundedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withRules(t, "rules: [{name: r, limit: {rate: 7/s, burst: 1}}]")
@@ -63,7 +63,7 @@ func TestTimesAreRoundedUp(t *testing.T) {
 	})
 }
 
-// What spends nothing tells what there is, and what a larger cost would be told.
+// Peeks and a cost of 0 show the state, and the decision for a larger cost.
 func TestPeekAndCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withRules(t, `
@@ -74,23 +74,23 @@ rules:
 		ask := func(more string) string {
 			a := s.ask(t, "/v1/check", `{"attributes":{}`+more+`}`)
 			l := a.Limits[0]
-			return fmt.Sprintf("%d %d left, retry %v, never %t", a.status, *l.Remaining, time.Duration(l.RetryAfterMS)*time.Millisecond, l.Never)
+			return fmt.Sprintf("%d %d left, retry %v, exceeds limit %t", a.status, *l.Remaining, time.Duration(l.RetryAfterMS)*time.Millisecond, l.ExceedsLimit)
 		}
 		for _, tt := range []struct{ more, want string }{
-			{`,"peek":true`, "200 10 left, retry 0s, never false"},
-			{`,"cost":0`, "200 10 left, retry 0s, never false"},
-			{`,"cost":10,"peek":true`, "200 10 left, retry 0s, never false"},
-			{`,"cost":11,"peek":true`, "429 10 left, retry 0s, never true"},
-			{`,"cost":11`, "429 10 left, retry 0s, never true"},
-			{`,"cost":7`, "200 3 left, retry 0s, never false"},
-			{``, "200 2 left, retry 0s, never false"},
-			{`,"cost":2,"peek":true`, "200 2 left, retry 0s, never false"},
-			{`,"cost":3,"peek":true`, "429 2 left, retry 1h0m0s, never false"},
-			{`,"cost":3`, "429 2 left, retry 1h0m0s, never false"},
-			{`,"cost":2`, "200 0 left, retry 0s, never false"},
-			{`,"cost":0`, "429 0 left, retry 1h0m0s, never false"},
-			{`,"peek":true`, "429 0 left, retry 1h0m0s, never false"},
-			{`,"peek":true,"cost":5`, "429 0 left, retry 1h0m0s, never false"},
+			{`,"peek":true`, "200 10 left, retry 0s, exceeds limit false"},
+			{`,"cost":0`, "200 10 left, retry 0s, exceeds limit false"},
+			{`,"cost":10,"peek":true`, "200 10 left, retry 0s, exceeds limit false"},
+			{`,"cost":11,"peek":true`, "429 10 left, retry 0s, exceeds limit true"},
+			{`,"cost":11`, "429 10 left, retry 0s, exceeds limit true"},
+			{`,"cost":7`, "200 3 left, retry 0s, exceeds limit false"},
+			{``, "200 2 left, retry 0s, exceeds limit false"},
+			{`,"cost":2,"peek":true`, "200 2 left, retry 0s, exceeds limit false"},
+			{`,"cost":3,"peek":true`, "429 2 left, retry 1h0m0s, exceeds limit false"},
+			{`,"cost":3`, "429 2 left, retry 1h0m0s, exceeds limit false"},
+			{`,"cost":2`, "200 0 left, retry 0s, exceeds limit false"},
+			{`,"cost":0`, "429 0 left, retry 1h0m0s, exceeds limit false"},
+			{`,"peek":true`, "429 0 left, retry 1h0m0s, exceeds limit false"},
+			{`,"peek":true,"cost":5`, "429 0 left, retry 1h0m0s, exceeds limit false"},
 		} {
 			if got := ask(tt.more); got != tt.want {
 				t.Errorf("%s: %s, want %s", tt.more, got, tt.want)
@@ -99,7 +99,7 @@ rules:
 	})
 }
 
-// Rules say what a request costs, unless the check does.
+// The rules set the cost unless the check does.
 func TestCostOfRules(t *testing.T) {
 	s := withRules(t, `
 rules:
@@ -125,7 +125,7 @@ rules:
 		}
 	}
 	if a := s.expect(t, 429, "/v1/check", `{"attributes":{"attributes":{"tokens":"15"}}}`); !a.Limits[1].Allowed || *a.Limits[1].Remaining != 92 {
-		t.Errorf("a denied check spends something: %s", a.body)
+		t.Errorf("a denied check is charged: %s", a.body)
 	}
 	a := s.expect(t, 400, "/v1/check", `{"attributes":{"attributes":{"tokens":"many"}}}`)
 	if !strings.Contains(a.Detail, "attr:tokens of rule tokens") {
@@ -133,7 +133,7 @@ rules:
 	}
 }
 
-// What rules say without counting: lists, and requests that lack something.
+// Results without counting: allow and deny lists, and requests without an attribute that a rule requires.
 func TestVerdicts(t *testing.T) {
 	s := withRules(t, `
 deny:
@@ -145,7 +145,7 @@ rules:
   - name: named
     match: {path: /named}
     per: ["header:X-User"]
-    missing: deny
+    on_missing: reject
     limit: 1/h
     overrides:
       - {key: root, limit: unlimited}
@@ -158,26 +158,26 @@ rules:
 	}{
 		{`"ip":"203.0.113.9","headers":{"X-Probe":"1"}`, 403, "on the deny list"},
 		{`"headers":{"x-probe":"1"}`, 200, "on the allow list"},
-		{`"path":"/other"`, 403, "no rule matches, and what no rule matches is refused"},
-		{`"path":"/named"`, 403, "rule named: the request lacks what it would count for"},
-		{`"path":"/named","headers":{"X-User":"mallory"}`, 403, "rule named: the request is denied by name"},
-		{`"path":"/named","headers":{"X-User":"root"}`, 200, "no limit applies to its key"},
+		{`"path":"/other"`, 403, "no rule matches, and unmatched is deny"},
+		{`"path":"/named"`, 403, "rule named: the request lacks an attribute of per"},
+		{`"path":"/named","headers":{"X-User":"mallory"}`, 403, "rule named: the request denied by an override or a tier"},
+		{`"path":"/named","headers":{"X-User":"root"}`, 200, "no limit applies to the key"},
 	} {
 		a := s.expect(t, tt.status, "/v1/check", `{"attributes":{`+tt.attributes+`}}`)
-		if a.Why != tt.why || a.Allowed != (tt.status == 200) || len(a.Limits) != 0 {
+		if a.Reason != tt.why || a.Allowed != (tt.status == 200) || len(a.Limits) != 0 {
 			t.Errorf("%s: %s", tt.attributes, a.body)
 		}
-		if a := s.expect(t, 200, "/v1/check", `{"checks":[{"attributes":{`+tt.attributes+`}}]}`); a.Answers[0].Status != tt.status || a.Answers[0].Why != tt.why {
+		if a := s.expect(t, 200, "/v1/check", `{"checks":[{"attributes":{`+tt.attributes+`}}]}`); a.Results[0].Status != tt.status || a.Results[0].Reason != tt.why {
 			t.Errorf("in a list, %s: %s", tt.attributes, a.body)
 		}
 	}
 	s = withRules(t, "rules: [{name: r, match: {path: /x}, limit: 1/h}]")
-	if a := s.expect(t, 200, "/v1/check", `{"attributes":{"path":"/y"}}`); a.Why != "no rule matches" {
+	if a := s.expect(t, 200, "/v1/check", `{"attributes":{"path":"/y"}}`); a.Reason != "no rule matches" {
 		t.Error(a.body)
 	}
 }
 
-// Several checks are decided one after the other, each by itself, and one that makes no sense leaves others alone.
+// The checks of a list are decided one after the other, independently; an invalid one does not affect the others.
 func TestSeveral(t *testing.T) {
 	s := withRules(t, someRules...)
 	a := s.expect(t, 200, "/v1/check", `{"checks":[`+strings.Join([]string{
@@ -189,7 +189,7 @@ func TestSeveral(t *testing.T) {
 		asUser("bob", `,"peek":true`),
 	}, ",")+`]}`)
 	var got []string
-	for _, one := range a.Answers {
+	for _, one := range a.Results {
 		text := fmt.Sprint(one.Status)
 		if len(one.Limits) > 0 {
 			text += fmt.Sprint(" ", *one.Limits[0].Remaining)
@@ -201,7 +201,7 @@ func TestSeveral(t *testing.T) {
 		t.Errorf("got  %s\nwant %s\n%s", strings.Join(got, ", "), want, a.body)
 	}
 	if a.header.Get("X-Ratelimit-Limit") != "" {
-		t.Error("a list has headers of one of its checks")
+		t.Error("the response to a list has headers of one check")
 	}
 }
 
@@ -229,12 +229,12 @@ descriptors:
 			if !l.Allowed {
 				text += "!"
 			}
-			if l.Shadow {
+			if l.ShadowDenied {
 				text += "?"
 			}
 		}
-		if a.Why != "" && len(a.Limits) == 0 {
-			text += " " + a.Why
+		if a.Reason != "" && len(a.Limits) == 0 {
+			text += " " + a.Reason
 		}
 		return text
 	}
@@ -260,25 +260,25 @@ descriptors:
 			t.Errorf("%s %s: %s, want %s", tt.keys, tt.more, got, tt.want)
 		}
 	}
-	if a := s.expect(t, 200, "/v1/check", `{"domain":"none","descriptors":[[{"key":"a"}]]}`); a.Why != `there is no domain "none", so nothing limits it` {
+	if a := s.expect(t, 200, "/v1/check", `{"domain":"none","descriptors":[[{"key":"a"}]]}`); a.Reason != `there is no domain "none", so no limit applies` {
 		t.Error(a.body)
 	}
 }
 
-// A rule in shadow denies nobody and says so.
+// A rule in shadow mode denies no check and reports shadow_denied.
 func TestShadow(t *testing.T) {
 	s := withRules(t, "rules: [{name: r, shadow: true, limit: 1/h}]")
 	for i, want := range []bool{false, true, true} {
-		if a := s.expect(t, 200, "/v1/check", `{"attributes":{}}`); a.Limits[0].Shadow != want || !a.Limits[0].Allowed {
+		if a := s.expect(t, 200, "/v1/check", `{"attributes":{}}`); a.Limits[0].ShadowDenied != want || !a.Limits[0].Allowed {
 			t.Errorf("check %d: %s", i, a.body)
 		}
 	}
-	if a := s.expect(t, 200, "/v1/check", `{"attributes":{},"peek":true,"cost":5}`); !a.Limits[0].Shadow || !a.Limits[0].Never {
+	if a := s.expect(t, 200, "/v1/check", `{"attributes":{},"peek":true,"cost":5}`); !a.Limits[0].ShadowDenied || !a.Limits[0].ExceedsLimit {
 		t.Error(a.body)
 	}
 }
 
-// Where requests wait for their turn, the answer says for how long, and comes at once.
+// With on_limit: delay the response has the delay and is sent at once.
 func TestDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withRules(t, `
@@ -299,12 +299,12 @@ rules:
 			}
 		}
 		if waited := time.Since(began); waited != 0 {
-			t.Errorf("the answers took %v", waited)
+			t.Errorf("the responses took %v", waited)
 		}
 	})
 }
 
-// away is a store that cannot answer, for as long as the test says. No real server is needed to not answer.
+// away is a remote store that a test can make unavailable, without a server.
 type away struct {
 	*memstore.Store
 	err atomic.Pointer[error]
@@ -319,7 +319,7 @@ func (s *away) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Deci
 
 func (s *away) fail(err error) { s.err.Store(&err) }
 
-// While the store is away rules say what happens, and the answer says that they did.
+// While the store is unavailable, fail modes decide, and the response names the one that did.
 func TestStoreAway(t *testing.T) {
 	store := &away{Store: memstore.New()}
 	s := newService(t, store, parseRules(t, `
@@ -352,10 +352,10 @@ rules:
 			t.Errorf("%s: %s", tt.body, a.body)
 		}
 		if got := a.header.Get("X-Ratelimit-Degraded"); got != *a.Degraded {
-			t.Errorf("%s: the header says %q", tt.body, got)
+			t.Errorf("%s: the header is %q", tt.body, got)
 		}
-		if a.status == 503 && (a.header.Get("Retry-After") != "1" || a.Why != "Requests cannot be counted at the moment; retry in 1 s.") {
-			t.Errorf("%s: Retry-After %q, %s", tt.body, a.header.Get("Retry-After"), a.Why)
+		if a.status == 503 && (a.header.Get("Retry-After") != "1" || a.Reason != "Rate limits cannot be checked at the moment; retry in 1 s.") {
+			t.Errorf("%s: Retry-After %q, %s", tt.body, a.header.Get("Retry-After"), a.Reason)
 		}
 	}
 	s.limiter.Suspend("closed")
@@ -374,17 +374,17 @@ rules:
 	}
 	s.rules = nil
 	for _, path := range []string{"/v1/check", "/v1/reserve"} {
-		if a := s.expect(t, 503, path, `{"attributes":{}}`); a.Detail != "there are no rules yet" {
+		if a := s.expect(t, 503, path, `{"attributes":{}}`); a.Detail != "no rules are loaded yet: send the request again later" {
 			t.Error(a.body)
 		}
 	}
 }
 
-// Whatever happens at once, no more is allowed than the limit, and no less.
+// Concurrent checks are allowed exactly up to the limit.
 func TestExactUnderConcurrency(t *testing.T) {
 	s := withRules(t, someRules...)
 	server := newServer(t, s.mux)
-	const callers, each = 8, 10 // of 80 checks of a user 2 fit
+	const callers, each = 8, 10 // of 80 checks of a user 2 are allowed
 	var allowed, tokens atomic.Int64
 	var all sync.WaitGroup
 	for range callers {
@@ -395,9 +395,9 @@ func TestExactUnderConcurrency(t *testing.T) {
 				} else if a.status != 429 {
 					t.Errorf("%d %s", a.status, a.body)
 				}
-				// In a list, and by cost: 1000 in parts of 7.
+				// In a list, with cost: 1000 in steps of 7.
 				a := server.ask(t, "/v1/check", `{"checks":[{"attributes":{"path":"/tokens"},"cost":7},{"attributes":{"path":"/tokens"},"cost":7}]}`)
-				for _, one := range a.Answers {
+				for _, one := range a.Results {
 					if one.Allowed {
 						tokens.Add(7)
 					}
@@ -411,7 +411,7 @@ func TestExactUnderConcurrency(t *testing.T) {
 	}
 }
 
-// Rules may change at any time.
+// A new rule set takes effect with the next check.
 func TestRulesChange(t *testing.T) {
 	s := withRules(t, "rules: [{name: r, limit: {rate: 5/h, algorithm: fixed_window}}]")
 	if a := s.expect(t, 200, "/v1/check", `{"attributes":{}}`); a.left(t) != 4 {
@@ -423,19 +423,19 @@ func TestRulesChange(t *testing.T) {
 	}
 }
 
-// Who may ask about which domain is the same as over gRPC: without a certificate, nobody.
+// Clients are authorized for domains as over gRPC: without a certificate, for none.
 func TestClients(t *testing.T) {
 	s := newService(t, memstore.New(), parseRules(t, someRules...), func(cfg *checkapi.Config) {
 		cfg.Descriptors = rls.NewDecider(cfg.Limiter, cfg.Rules, rls.Options{Clients: rls.Clients{"web": {"messaging": true}}})
 	})
 	ask := `{"domain":"messaging","descriptors":[[{"key":"message_type","value":"a"}]]}`
 	for _, path := range []string{"/v1/check", "/v1/reserve"} {
-		if a := s.expect(t, 403, path, ask); !strings.Contains(a.Detail, "shows no certificate") {
+		if a := s.expect(t, 403, path, ask); !strings.Contains(a.Detail, "client certificate required") {
 			t.Error(a.body)
 		}
 	}
 	s.expect(t, 403, "/v1/check", `{"checks":[`+asUser("ada", "")+`,`+ask+`]}`)
 	if a := s.expect(t, 200, "/v1/check", asUser("ada", "")); a.left(t) != 1 {
-		t.Errorf("something was spent of a list that was refused: %s", a.body)
+		t.Errorf("a rejected list was charged: %s", a.body)
 	}
 }

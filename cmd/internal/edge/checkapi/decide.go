@@ -12,15 +12,15 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// checkResult is what became of a check. Its slices are the call's, good until the next check is decided.
+// checkResult is the result of a check. Its slices belong to the call and are valid until the next check is decided.
 type checkResult struct {
-	status    int    // what the check alone is answered with
-	reason    string // empty if limits say it all
+	status    int    // HTTP status of a response to this check alone
+	reason    string // for humans; may be empty
 	takes     []sluice.Take
 	decisions []sluice.Decision // decisions[i] is that of takes[i]
 }
 
-// decide decides a check. A problem means that it was not.
+// decide decides a check. It returns a rejection if no decision was possible.
 func (c *call) decide(ctx context.Context, q *check) (checkResult, *rejection) {
 	if q.cost < 0 {
 		return c.refund(ctx, q)
@@ -69,7 +69,7 @@ func (c *call) decide(ctx context.Context, q *check) (checkResult, *rejection) {
 // isPeek reports whether the check has a cost of 0.
 func (q *check) isPeek() bool { return q.peek || q.hasCost && q.cost == 0 }
 
-// match finds the rules of a check with attributes. A verdict with a status is final.
+// match finds the rules of a check with attributes. A result with a status is final.
 func (c *call) match(q *check) (result checkResult, p *rejection) {
 	q.request.findClient(c.set.clients)
 	if err := c.set.Match(&q.request, &c.matched); err != nil {
@@ -86,12 +86,12 @@ func (c *call) match(q *check) (result checkResult, p *rejection) {
 	case c.matched.Outcome == rules.MatchUnlimited:
 		result = checkResult{status: http.StatusOK, reason: "no rule matches"}
 	case len(c.matched.Takes) == 0:
-		result = checkResult{status: http.StatusOK, reason: "no limit applies to its key"}
+		result = checkResult{status: http.StatusOK, reason: "no limit applies to the key"}
 	}
 	return result, nil
 }
 
-// matchFault says what is wrong with the attributes, and what to send instead.
+// matchFault returns the text of an error of Match, with a hint how to fix the attributes.
 func matchFault(err error) string {
 	text := err.Error()
 	switch {
@@ -100,12 +100,12 @@ func matchFault(err error) string {
 	case errors.Is(err, rules.ErrAmbiguous):
 		text += ": reject such requests, or send the value that your application reads"
 	case errors.Is(err, rules.ErrInvalidCost):
-		text += ": send one, or cost beside the attributes"
+		text += ": send a valid value, or send cost next to the attributes"
 	}
 	return text
 }
 
-// decideDescriptors decides a check of descriptors as Envoy is answered.
+// decideDescriptors decides a check with descriptors as the RLS service does.
 func (c *call) decideDescriptors(ctx context.Context, q *check) (result checkResult, p *rejection) {
 	cost := int64(1)
 	if q.hasCost {
@@ -130,7 +130,7 @@ func (c *call) decideDescriptors(ctx context.Context, q *check) (result checkRes
 	}
 	switch {
 	case !c.decided.Matched.DomainFound:
-		return checkResult{status: http.StatusOK, reason: "there is no domain " + strconv.Quote(shown(q.domain)) + ", so nothing limits it"}, nil
+		return checkResult{status: http.StatusOK, reason: "there is no domain " + strconv.Quote(shown(q.domain)) + ", so no limit applies"}, nil
 	case len(result.takes) == 0:
 		return checkResult{status: http.StatusOK, reason: "no rule of the domain limits these descriptors"}, nil
 	}
@@ -138,7 +138,7 @@ func (c *call) decideDescriptors(ctx context.Context, q *check) (result checkRes
 	return result, nil
 }
 
-// evaluate says what the decisions mean for the check.
+// evaluate sets the status and the reason from the decisions.
 func (result *checkResult) evaluate(allowed bool) {
 	result.status = http.StatusOK
 	if !allowed {
@@ -147,8 +147,8 @@ func (result *checkResult) evaluate(allowed bool) {
 	}
 }
 
-// wouldCost makes the answer of a take that only looked, which is about one, that of a larger one. When there would be
-// room for it is not known: at the latest when nothing is spent any more.
+// wouldCost converts the decision of a peek, which is for a cost of 1, to that for a larger cost. The time until it would be
+// allowed is unknown; RetryAfter is the upper bound: the time until the bucket is fully reset.
 func wouldCost(d *sluice.Decision, r *sluice.Rule, cost int64) {
 	if cost <= 1 || !d.Allowed && !d.ShadowDenied || unknown(d) || cost <= d.Remaining {
 		return
@@ -160,24 +160,24 @@ func wouldCost(d *sluice.Decision, r *sluice.Rule, cost int64) {
 	d.Allowed, d.ShadowDenied = r.Shadow, r.Shadow
 }
 
-// unknown tells that nobody was asked what remains: the store is away and the rule is open or closed, an operator has
-// switched it off, or the denial of another rule was remembered.
+// unknown reports whether the remaining quota is unknown: the store is unavailable and the rule fails open or closed, the
+// rule is suspended, or the deny cache decided because of another rule.
 func unknown(d *sluice.Decision) bool {
 	return d.Source >= sluice.SourceFailOpen || d.Source == sluice.SourceDenyCache && d.Allowed
 }
 
-// problemOf says why nothing was decided. A store that is away is no reason: rules say what happens then.
+// problemOf returns the response for a check that was not decided. An unavailable store does not cause one: fail modes decide.
 func problemOf(ctx context.Context, err error) *rejection {
 	switch {
 	case ctx.Err() != nil:
-		return &rejection{status: http.StatusServiceUnavailable, detail: "the client has left, or its time is over"}
+		return &rejection{status: http.StatusServiceUnavailable, detail: "request cancelled or timed out"}
 	case errors.Is(err, sluice.ErrInvalid):
-		return &rejection{status: http.StatusInternalServerError, detail: "the service is at fault: " + err.Error()}
+		return &rejection{status: http.StatusInternalServerError, detail: "internal error: " + err.Error()}
 	}
-	return &rejection{status: http.StatusServiceUnavailable, detail: "nothing was decided: " + err.Error()}
+	return &rejection{status: http.StatusServiceUnavailable, detail: "no decision was made: send the request again: " + err.Error()}
 }
 
-// maxDelay is how long the caller has to wait. A peek takes no place, and a shadow rule delays no request.
+// maxDelay returns the time to wait before the request proceeds. Rules in shadow mode do not delay.
 func (result *checkResult) maxDelay() (delay time.Duration) {
 	for i := range result.decisions {
 		if d := &result.decisions[i]; d.Allowed && !result.takes[i].Rule.Shadow {

@@ -1,9 +1,9 @@
-// Package checkapi answers over HTTP whether something may go on, for those who do not speak Envoy's protocol: POST
-// /v1/check with what is known of a request, or with descriptors, and JSON back. POST /v1/reserve spends an estimate and
-// gives a token with which POST /v1/settle says later what it really was.
+// Package checkapi is the HTTP API that decides requests, for clients that do not use Envoy's protocol. POST /v1/check takes
+// the attributes of a request or descriptors and returns the decision in JSON. POST /v1/reserve charges an estimate and
+// returns a token with which POST /v1/settle later settles the actual cost.
 //
-// The contract is openapi.yaml, which is served too. The tests hold it and the handlers to each other.
+// The contract is openapi.yaml, which is served too. The tests check all requests and responses against it.
 //
-// What is sent is bounded and read strictly, all of it before anything is counted: a field that nobody knows, or that is
-// there twice, is more likely a mistake than meant, and a limit that silently does not apply is worse than an error.
+// Bodies are bounded and parsed strictly and completely before anything is charged. Unknown and duplicate fields are
+// rejected, because they are probably mistakes, and a limit that silently does not apply is worse than an error.
 package checkapi

@@ -15,10 +15,10 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// OpenAPI is the file.
+// OpenAPI is the OpenAPI file.
 var OpenAPI = openapi
 
-// Routes lists "POST /v1/check" of what is answered.
+// Routes returns the operations of the handler, such as "POST /v1/check".
 func Routes() (all []string) {
 	for _, r := range routes {
 		all = append(all, r.method+" "+r.path)
@@ -27,7 +27,7 @@ func Routes() (all []string) {
 	return all
 }
 
-// ParseRequest reads what a check says of a request.
+// ParseRequest parses the request of a check.
 func ParseRequest(body []byte) (rules.Request, error) {
 	p := parser{bounds: rls.Bounds{}.WithDefaults()}
 	if f := p.parse(body, checkBody); f != nil {
@@ -36,7 +36,7 @@ func ParseRequest(body []byte) (rules.Request, error) {
 	return &p.checks[0].request, nil
 }
 
-// Plain is a body of checks as the standard library reads it.
+// Plain is a body of checks, for encoding/json.
 type Plain struct {
 	plainCheck
 	Checks []plainCheck `json:"checks,omitempty"`
@@ -67,7 +67,7 @@ type plainAttributes struct {
 	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
-// texts is one text or several.
+// texts is a string or a list of strings.
 type texts []string
 
 func (t *texts) UnmarshalJSON(b []byte) error {
@@ -78,7 +78,7 @@ func (t *texts) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &(*t)[0])
 }
 
-// Normal has what means the same written in the same way.
+// Normal returns the body in a canonical form, so that equivalent bodies are equal.
 func (p Plain) Normal() Plain {
 	all := p.Checks
 	if len(all) == 0 {
@@ -101,7 +101,7 @@ func (p Plain) Normal() Plain {
 	return Plain{Checks: all}
 }
 
-// Parse reads a body of checks.
+// Parse parses a body of checks.
 func Parse(body []byte) (Plain, error) {
 	p := parser{bounds: rls.Bounds{}.WithDefaults()}
 	if f := p.parse(body, checkBody); f != nil {
@@ -168,18 +168,18 @@ func putOne(to *map[string]string, p pair) {
 
 var testTokens = newTokens([]byte("of tests"))
 
-// ReadToken reads a token as it is sent.
+// ReadToken decodes a token in Base64.
 func ReadToken(text string, now time.Time) error {
 	_, err := testTokens.read(text, now)
 	return err
 }
 
-// ReadAuthentic reads bytes that the secret vouches for.
+// ReadAuthentic decodes a payload as if it had a valid MAC.
 func ReadAuthentic(payload []byte, now time.Time) error {
 	return ReadToken(encoding.EncodeToString(append(payload[:len(payload):len(payload)], testTokens.mac(payload)...)), now)
 }
 
-// RoundTrip writes a reservation and reads it.
+// RoundTrip encodes and decodes a reservation and returns an error if it changed.
 func RoundTrip(rule, key, slot string, at, charged int64, fixed bool, now time.Time) error {
 	was := &reservation{expires: now.Add(time.Millisecond), id: [16]byte{7: 7}}
 	for i := range 2 {
@@ -196,15 +196,15 @@ func RoundTrip(rule, key, slot string, at, charged int64, fixed bool, now time.T
 		return err
 	}
 	if !is.expires.Equal(was.expires) || is.id != was.id || !slices.Equal(is.takes, was.takes) {
-		return fmt.Errorf("%+v is read as %+v", was, is)
+		return fmt.Errorf("%+v is decoded as %+v", was, is)
 	}
 	return nil
 }
 
-// TokenHead is what a token of no takes has, without its MAC.
+// TokenHead is the size of a token without takes and MAC.
 const TokenHead = tokenHead
 
-// PayloadV1 is a token of version 1 of one take without its MAC.
+// PayloadV1 returns a token of version 1 with one take, without its MAC.
 func PayloadV1(id [16]byte, expires time.Time, rule, key string, limit *sluice.Limit, at, charged int64) []byte {
 	b := binary.BigEndian.AppendUint64([]byte{1}, uint64(expires.UnixMilli()))
 	b = append(append(b, id[:]...), 0)
@@ -217,14 +217,14 @@ func PayloadV1(id [16]byte, expires time.Time, rule, key string, limit *sluice.L
 	return b
 }
 
-// Authentic is the token of a payload, as this API would have written it.
+// Authentic returns the token of a payload with a valid MAC.
 func (a *API) Authentic(payload []byte) string {
 	return encoding.EncodeToString(append(payload[:len(payload):len(payload)], a.tokens.mac(payload)...))
 }
 
-// Payload is a token of one take without its MAC.
+// Payload returns a token with one take, without its MAC.
 func Payload() []byte {
 	r := &reservation{expires: time.UnixMilli(1), takes: []reserved{{rule: "rule", key: "key", hashTag: "slot", at: 1 << 60, charged: 300}}}
-	b, _ := encoding.DecodeString(string(testTokens.write(nil, r))) // which it has just made
+	b, _ := encoding.DecodeString(string(testTokens.write(nil, r))) // never fails: write has just encoded it
 	return b[:len(b)-macSize]
 }

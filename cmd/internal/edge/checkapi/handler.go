@@ -21,28 +21,28 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Config is what an [API] is made of.
+// Config configures an [API].
 type Config struct {
 	Limiter     *sluice.Limiter
-	Rules       func() *rules.Set // asked once a request; nil answers 503
-	Descriptors *rls.Decider      // decides about descriptors, as for Envoy
+	Rules       func() *rules.Set // called once per request; a nil set leads to 503
+	Descriptors *rls.Decider      // decides descriptors, as for Envoy
 	Bounds      rls.Bounds        // of descriptors
-	// Secret authenticates reservations. Processes that have the same settle each other's. Nil: a random one, so that
-	// reservations end with the process.
+	// Secret authenticates reservations. Instances with the same secret settle each other's reservations. Nil means a random
+	// secret: only this process can settle its reservations.
 	Secret []byte
-	// Refunds returns why a request may not give back what was charged, or nil if it may. Nil: none may.
+	// Refunds returns nil if a request is authorized for refunds. A nil function means that none is.
 	Refunds func(r *http.Request) *Refusal
 }
 
-// Refusal is why a request is not authorized.
+// Refusal is the error response to an unauthorized request.
 type Refusal struct {
 	Status     int    // 401 or 429
-	Detail     string // what to do
-	Limit      int64  // of a 429: how many wrong tokens may come at once
+	Detail     string // cause of the error and how to fix it
+	Limit      int64  // for 429: wrong tokens allowed at once
 	RetryAfter time.Duration
 }
 
-// API answers the requests that openapi.yaml describes.
+// API is the API that openapi.yaml describes.
 type API struct {
 	Config
 	tokens  tokens
@@ -50,7 +50,7 @@ type API struct {
 	calls   sync.Pool // of *call
 }
 
-// perSet is what is made once for a set of rules, and goes away with it.
+// perSet holds data derived once per rule set.
 type perSet struct {
 	*rules.Set
 	teller  *quota.TakeHeaders
@@ -65,7 +65,7 @@ func New(cfg Config) *API {
 	return a
 }
 
-// routes are what there is. The OpenAPI file has the same, which a test makes sure of.
+// routes are the routes of the API. A test compares them with the OpenAPI file.
 var routes = []struct {
 	method, path string
 	serve        func(*API, http.ResponseWriter, *http.Request)
@@ -77,8 +77,8 @@ var routes = []struct {
 	{http.MethodGet, "/openapi.json", serveJSON},
 }
 
-// Register has a mux answer by the API. What is put around the handlers sees all that is asked but for the OpenAPI file;
-// nil is nothing.
+// Register registers the handlers of the API with mux. If around is not nil, it wraps all handlers except those of the
+// OpenAPI file.
 func (a *API) Register(mux *http.ServeMux, around func(http.Handler) http.Handler) {
 	for _, route := range routes {
 		var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +87,7 @@ func (a *API) Register(mux *http.ServeMux, around func(http.Handler) http.Handle
 				return
 			}
 			w.Header().Set("Allow", route.method)
-			problem.New(http.StatusMethodNotAllowed, "send "+route.method+", not "+shown(r.Method)).Write(w)
+			problem.New(http.StatusMethodNotAllowed, "method "+shown(r.Method)+" not allowed: send "+route.method).Write(w)
 		})
 		if around != nil && route.method == http.MethodPost {
 			h = around(h)
@@ -96,7 +96,7 @@ func (a *API) Register(mux *http.ServeMux, around func(http.Handler) http.Handle
 	}
 }
 
-// call is the memory of one request.
+// call is the reusable state of one request.
 type call struct {
 	api *API
 	parser
@@ -106,24 +106,24 @@ type call struct {
 	matched   rules.MatchResult
 	decided   rls.Decided
 	decisions []sluice.Decision // of matched.Takes
-	asked     []int64           // what takes that only look would have cost
-	reserves  bool              // what is charged will be settled
+	asked     []int64           // cost of takes that are peeks
+	reserves  bool              // the request is a reservation
 	out       []byte
 }
 
-// keptBytes is the largest buffer that a call keeps for the next.
+// keptBytes is the maximum size of buffers that are reused.
 const keptBytes = 16 << 10
 
 func (a *API) begin() *call { return a.calls.Get().(*call) }
 
-// recycle returns the call for another request to use.
+// recycle clears the call and returns it to the pool.
 func (c *call) recycle() {
 	for i := range c.checks {
 		c.checks[i].clear()
 	}
 	c.matched.Clear()
 	c.reserves = false
-	c.set = nil // or one that was replaced would be kept
+	c.set = nil // so that a replaced rule set can be freed
 	if cap(c.body) > keptBytes || cap(c.out) > keptBytes || cap(c.text) > keptBytes {
 		c.body, c.out, c.text = nil, nil, nil
 	}
@@ -133,19 +133,19 @@ func (c *call) recycle() {
 	c.api.calls.Put(c)
 }
 
-// rejection is a response that is none: a status and a few words.
+// rejection is an error response.
 type rejection struct {
 	status int
 	detail string
 
-	// Of a 429: what can be spent at once of the limit, and when there is room again.
+	// For 429: the limit of wrong tokens at once, and the time until the next one is accepted.
 	limit      int64
 	retryAfter time.Duration
 }
 
-var tooLarge = &rejection{status: http.StatusRequestEntityTooLarge, detail: "the body has more than 64 KiB: send fewer checks at once"}
+var tooLarge = &rejection{status: http.StatusRequestEntityTooLarge, detail: "body larger than 64 KiB: send fewer checks in one request"}
 
-// read reads the request's body, or says what is wrong with it.
+// read reads the body of the request. It returns a rejection if the type is wrong or the body too large or incomplete.
 func (c *call) read(r *http.Request) *rejection {
 	if p := checkType(r); p != nil {
 		return p
@@ -161,15 +161,15 @@ func (c *call) read(r *http.Request) *rejection {
 		bounds.CheckBody.Reached()
 		return tooLarge
 	case err != nil:
-		return &rejection{status: http.StatusBadRequest, detail: "the body cannot be read: it ends too early, or took too long"}
+		return &rejection{status: http.StatusBadRequest, detail: "body cannot be read: it is incomplete or took too long"}
 	}
 	return nil
 }
 
-// checkType wants JSON. A web page of another origin cannot send that without being asked whether it may.
+// checkType rejects bodies that are not JSON. Web pages of other origins cannot send JSON without CORS permission.
 func checkType(r *http.Request) *rejection {
 	if len(r.Header["Content-Encoding"]) > 0 {
-		return &rejection{status: http.StatusUnsupportedMediaType, detail: "the body is compressed: send it without Content-Encoding"}
+		return &rejection{status: http.StatusUnsupportedMediaType, detail: "compressed bodies are not supported: send the body without Content-Encoding"}
 	}
 	text := r.Header.Get("Content-Type")
 	if text == "application/json" {
@@ -179,17 +179,17 @@ func checkType(r *http.Request) *rejection {
 	if charset, has := params["charset"]; err != nil || name != "application/json" || has && !strings.EqualFold(charset, "utf-8") {
 		return &rejection{
 			status: http.StatusUnsupportedMediaType,
-			detail: "the body is not said to be JSON: send Content-Type: application/json (with curl: --json)",
+			detail: "Content-Type is not application/json: send Content-Type: application/json (with curl: --json)",
 		}
 	}
 	return nil
 }
 
-// setNow is the set of rules that is in force.
+// setNow returns the rule set in effect.
 func (a *API) setNow() (*perSet, *rejection) {
 	set := a.Rules()
 	if set == nil {
-		return nil, &rejection{status: http.StatusServiceUnavailable, detail: "there are no rules yet"}
+		return nil, &rejection{status: http.StatusServiceUnavailable, detail: "no rules are loaded yet: send the request again later"}
 	}
 	old := a.current.Load()
 	if old != nil && old.Set == set {
@@ -200,7 +200,7 @@ func (a *API) setNow() (*perSet, *rejection) {
 	return s, nil
 }
 
-// prepare reads a body of checks and finds the rules.
+// prepare parses a body of checks, authorizes it and gets the rule set.
 func (c *call) prepare(r *http.Request, k kind) *rejection {
 	if p := c.read(r); p != nil {
 		return p
@@ -225,7 +225,7 @@ func (c *call) prepare(r *http.Request, k kind) *rejection {
 	return p
 }
 
-// authorize tells why a client may not ask about a domain.
+// authorize returns an error if the client is not authorized for a domain.
 func (a *API) authorize(r *http.Request, domain string) error {
 	if domain == "" {
 		return nil
@@ -248,7 +248,7 @@ func (a *API) serveCheck(w http.ResponseWriter, r *http.Request) {
 		a.serveOne(w, r, c)
 		return
 	}
-	c.out = append(c.out[:0], `{"answers":[`...)
+	c.out = append(c.out[:0], `{"results":[`...)
 	for i := range c.checks {
 		if i > 0 {
 			c.out = append(c.out, ',')
@@ -257,7 +257,7 @@ func (a *API) serveCheck(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case p == nil:
 			c.answer(&result)
-		case p.status < http.StatusInternalServerError: // this one makes no sense, which is no reason to leave others unanswered
+		case p.status < http.StatusInternalServerError: // an invalid check does not affect the others
 			c.answer(&checkResult{status: p.status, reason: p.detail})
 		default:
 			p.write(w)
@@ -268,7 +268,7 @@ func (a *API) serveCheck(w http.ResponseWriter, r *http.Request) {
 	c.send(w, http.StatusOK)
 }
 
-// serveOne answers a single check, or a reservation.
+// serveOne responds to a single check or a reservation.
 func (a *API) serveOne(w http.ResponseWriter, r *http.Request, c *call) {
 	result, p := c.decide(r.Context(), &c.checks[0])
 	if p != nil {
@@ -289,23 +289,23 @@ func (a *API) serveOne(w http.ResponseWriter, r *http.Request, c *call) {
 	c.send(w, result.status)
 }
 
-// jsonType is never changed.
+// jsonType must not be modified.
 var jsonType = []string{"application/json"}
 
-// send sends what was written.
+// send sends c.out.
 func (c *call) send(w http.ResponseWriter, status int) {
 	w.Header()["Content-Type"] = jsonType
 	w.WriteHeader(status)
 	_, _ = w.Write(c.out)
 }
 
-// write writes a body of RFC 9457.
+// write sends the response, with a body as in RFC 9457.
 func (p *rejection) write(w http.ResponseWriter) {
 	body := problem.New(p.status, p.detail)
 	switch p.status {
 	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
-	case http.StatusTooManyRequests: // of wrong tokens
+	case http.StatusTooManyRequests: // because of wrong tokens
 		quota.SetProblem(w.Header(), body, p.limit, p.retryAfter)
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="sluice refunds"`)

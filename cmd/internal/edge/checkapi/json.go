@@ -11,17 +11,17 @@ import (
 	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
-// reader reads JSON value by value, as the caller expects them. It is strict (RFC 8259), and it copies nothing: strings
-// are parts of the body, or of text if they hold escapes, and good as long as these are.
+// reader is a strict pull parser for JSON (RFC 8259). It does not copy: strings point into the body, or into text if they
+// contain escapes, and are valid as long as these are.
 type reader struct {
 	b    []byte
 	at   int
-	text []byte // unescaped strings, one after the other
+	text []byte // unescaped strings, concatenated
 }
 
-// fault is what is wrong with a body, and where.
+// fault is an error in a body.
 type fault struct {
-	path string // checks[2].attributes.ip
+	path string // such as checks[2].attributes.ip
 	msg  string
 }
 
@@ -34,7 +34,7 @@ func (f *fault) Error() string {
 
 func faultf(format string, args ...any) *fault { return &fault{msg: fmt.Sprintf(format, args...)} }
 
-// in says in which field, or element if the name is empty, a fault is.
+// in prepends a field to the path of an error. It returns nil for nil.
 func (f *fault) in(name string) *fault {
 	if f == nil {
 		return nil
@@ -50,7 +50,7 @@ func (f *fault) in(name string) *fault {
 	return f
 }
 
-// inElement says in which element of a list a fault is.
+// inElement prepends the index of a list element to the path of an error. It returns nil for nil.
 func (f *fault) inElement(i int) *fault {
 	if f == nil {
 		return nil
@@ -58,11 +58,11 @@ func (f *fault) inElement(i int) *fault {
 	return f.in("[" + strconv.Itoa(i) + "]")
 }
 
-// begin starts with another body. Strings may have bytes that are not UTF-8, because callers copy what clients sent into them:
-// a check that failed for a strange header would be no limit where the caller then lets the request pass.
+// begin starts parsing a body. Strings may contain bytes that are not UTF-8, because callers copy headers of clients into
+// them. If such a check failed, callers that allow requests on errors would not limit them.
 func (r *reader) begin(body []byte) { r.b, r.at, r.text = body, 0, r.text[:0] }
 
-// peek is the next byte that is not space, or 0 at the end.
+// peek skips white space and returns the next byte, or 0 at the end.
 func (r *reader) peek() byte {
 	for r.at < len(r.b) {
 		switch c := r.b[r.at]; c {
@@ -75,20 +75,20 @@ func (r *reader) peek() byte {
 	return 0
 }
 
-// end wants nothing to follow.
+// end returns an error unless the body ends here.
 func (r *reader) end() *fault {
 	if r.peek() != 0 || r.at < len(r.b) {
-		return faultf("something follows the object, at byte %d: send one JSON object and nothing else", r.at)
+		return faultf("unexpected data after the object at byte %d: send one JSON object", r.at)
 	}
 	return nil
 }
 
-// wrong says that there is something else than what is wanted, and what to write.
+// wrong returns the error for a value that is not the wanted one.
 func (r *reader) wrong(want string) *fault {
 	found := "something that is not JSON"
 	switch c := r.peek(); {
 	case r.at >= len(r.b):
-		return faultf("the body ends at byte %d, where %s is missing", r.at, want)
+		return faultf("the body ends at byte %d: missing %s", r.at, want)
 	case c == '{':
 		found = "an object"
 	case c == '[':
@@ -98,14 +98,14 @@ func (r *reader) wrong(want string) *fault {
 	case c == '-' || c >= '0' && c <= '9':
 		found = "a number"
 	case strings.HasPrefix(string(r.b[r.at:min(len(r.b), r.at+5)]), "null"):
-		return faultf("is null: write %s, or leave it out", want)
+		return faultf("null is not allowed: write %s, or leave it out", want)
 	case c == 't' || c == 'f':
 		found = "true or false"
 	}
-	return faultf("is %s, at byte %d: write %s", found, r.at, want)
+	return faultf("found %s at byte %d: write %s", found, r.at, want)
 }
 
-// open wants an object or a list to begin.
+// open reads the opening bracket of an object or a list.
 func (r *reader) open(bracket byte, want string) *fault {
 	if r.peek() != bracket {
 		return r.wrong(want)
@@ -114,7 +114,7 @@ func (r *reader) open(bracket byte, want string) *fault {
 	return nil
 }
 
-// more tells whether another element follows in an object or list, of which some were read.
+// more reports whether another element follows in an object or list, after read elements.
 func (r *reader) more(closing byte, read int) (bool, *fault) {
 	switch c := r.peek(); {
 	case c == closing:
@@ -125,27 +125,27 @@ func (r *reader) more(closing byte, read int) (bool, *fault) {
 	case c == ',':
 		r.at++
 		if r.peek() == closing {
-			return false, faultf("a comma has nothing behind it, at byte %d: remove it", r.at)
+			return false, faultf("trailing comma before byte %d: remove it", r.at)
 		}
 		return true, nil
 	}
 	return false, r.wrong("a comma or " + string(rune(closing)))
 }
 
-// name reads the name of a field and the colon behind it.
+// name reads the name of a field and the colon after it.
 func (r *reader) name() (string, *fault) {
 	name, f := r.string("the name of a field, in double quotes")
 	if f != nil {
 		return "", f
 	}
 	if r.peek() != ':' {
-		return "", r.wrong("a colon behind \"" + shown(name) + "\"")
+		return "", r.wrong("a colon after \"" + shown(name) + "\"")
 	}
 	r.at++
 	return name, nil
 }
 
-// field finds a field's number by its name, and refuses one that is there twice or that nobody knows.
+// field reads the name of a field and returns its index in names. Duplicate and unknown fields are errors.
 func (r *reader) field(names []string, seen *uint32) (int, *fault) {
 	name, f := r.name()
 	if f != nil {
@@ -156,20 +156,20 @@ func (r *reader) field(names []string, seen *uint32) (int, *fault) {
 			continue
 		}
 		if *seen&(1<<i) != 0 {
-			return 0, faultf("is there twice: remove one").in(known)
+			return 0, faultf("given twice: remove one").in(known)
 		}
 		*seen |= 1 << i
 		return i, nil
 	}
 	known := strings.Join(names, ", ")
 	if best := suggest.Closest(name, names); best != "" {
-		return 0, faultf("there is no field %q: did you mean %q? There are %s", shown(name), best, known)
+		return 0, faultf("unknown field %q: did you mean %q? The fields are %s", shown(name), best, known)
 	}
-	return 0, faultf("there is no field %q: there are %s", shown(name), known)
+	return 0, faultf("unknown field %q: the fields are %s", shown(name), known)
 }
 
-// object reads an object. each reads the value of a field by its number in names, and says where a fault of it is; seen
-// has the fields so far, as bits. They are returned.
+// object reads an object. It calls each for every field, with its index in names and the bit set of the fields so far; each
+// reads the value and adds the field to the path of errors. object returns the bit set of all fields.
 func (r *reader) object(want string, names []string, each func(i int, seen uint32) *fault) (seen uint32, f *fault) {
 	if f := r.open('{', want); f != nil {
 		return 0, f
@@ -189,8 +189,8 @@ func (r *reader) object(want string, names []string, each func(i int, seen uint3
 	}
 }
 
-// list reads a list, and says empty of one that is. each reads an element, of which so many were read before, and says
-// where a fault of it is.
+// list reads a list. It calls each for every element, with its index; each reads the element and adds the index to the path of
+// errors. empty is the error for an empty list.
 func (r *reader) list(want, empty string, each func(read int) *fault) *fault {
 	if f := r.open('[', want); f != nil {
 		return f
@@ -211,7 +211,7 @@ func (r *reader) list(want, empty string, each func(read int) *fault) *fault {
 	}
 }
 
-// maxShown bounds what of a body is sent back in errors.
+// maxShown is the maximum number of bytes of a body in an error.
 const maxShown = 40
 
 func shown(s string) string {
@@ -240,7 +240,7 @@ func (r *reader) bool() (bool, *fault) {
 	return false, r.wrong("true or false")
 }
 
-// int reads a whole number from min, which is 0 or less, to max.
+// int reads an integer from min, which must be at most 0, to max.
 func (r *reader) int(min, max int64) (int64, *fault) {
 	want := func() string {
 		return "a whole number from " + strconv.FormatInt(min, 10) + " to " + strconv.FormatInt(max, 10)
@@ -261,7 +261,7 @@ func (r *reader) int(min, max int64) (int64, *fault) {
 	return n, nil
 }
 
-// string reads a string. want says what to write if there is none.
+// string reads a string. want describes it in errors.
 func (r *reader) string(want string) (string, *fault) {
 	if r.peek() != '"' {
 		return "", r.wrong(want)
@@ -276,13 +276,13 @@ func (r *reader) string(want string) (string, *fault) {
 		case c == '\\':
 			return r.escaped(from)
 		case c < ' ':
-			return "", faultf("a string has a control character, at byte %d: write it as an escape, such as \\n", r.at)
+			return "", faultf("control character in a string at byte %d: write it as an escape, such as \\n", r.at)
 		}
 	}
-	return "", faultf("the body ends inside a string")
+	return "", faultf("the body ends within a string")
 }
 
-// escaped reads the rest of a string that has an escape. What came before it is read already.
+// escaped reads the rest of a string from its first escape. The part before it, from the given index, was read.
 func (r *reader) escaped(from int) (string, *fault) {
 	start := len(r.text)
 	r.text = append(r.text, r.b[from:r.at]...)
@@ -293,7 +293,7 @@ func (r *reader) escaped(from int) (string, *fault) {
 		case c == '"':
 			return view(r.text[start:]), nil
 		case c < ' ':
-			return "", faultf("a string has a control character, at byte %d: write it as an escape, such as \\n", r.at-1)
+			return "", faultf("control character in a string at byte %d: write it as an escape, such as \\n", r.at-1)
 		case c != '\\':
 			r.text = append(r.text, c)
 		default:
@@ -302,10 +302,10 @@ func (r *reader) escaped(from int) (string, *fault) {
 			}
 		}
 	}
-	return "", faultf("the body ends inside a string")
+	return "", faultf("the body ends within a string")
 }
 
-// escape reads what is behind a backslash.
+// escape reads the part of an escape after the backslash.
 func (r *reader) escape() *fault {
 	at := r.at - 1
 	if r.at < len(r.b) {
@@ -319,16 +319,16 @@ func (r *reader) escape() *fault {
 			return nil
 		}
 	}
-	return faultf("a string has an escape that JSON does not know, at byte %d", at)
+	return faultf("invalid escape in a string at byte %d", at)
 }
 
-// unicode reads the digits of \u0061, and of the second half of a pair. Half of a pair, which JavaScript and Python write for
-// text that has one, becomes the three bytes that its number would have in UTF-8. They are no UTF-8, so that no other text
-// becomes the same.
+// unicode reads the digits of \u0061, and the second escape of a surrogate pair. An unpaired surrogate, which JavaScript and
+// Python write for strings that contain one, becomes the three bytes of its code point. They are not valid UTF-8, so that
+// no other string becomes the same.
 func (r *reader) unicode(at int) *fault {
 	c, ok := r.hex4()
 	if !ok {
-		return faultf("a string has an escape that is no character, at byte %d", at)
+		return faultf("invalid \\u escape in a string at byte %d", at)
 	}
 	if !utf16.IsSurrogate(c) {
 		r.text = utf8.AppendRune(r.text, c)
@@ -343,7 +343,7 @@ func (r *reader) unicode(at int) *fault {
 				return nil
 			}
 		}
-		r.at = before // read by itself
+		r.at = before // the second escape is not part of a pair
 	}
 	r.text = append(r.text, 0xe0|byte(c>>12), 0x80|byte(c>>6)&0x3f, 0x80|byte(c)&0x3f)
 	return nil
@@ -358,5 +358,5 @@ func (r *reader) hex4() (c rune, ok bool) {
 	return rune(n), err == nil
 }
 
-// view is bytes as a string, which is good as long as they are not changed.
+// view returns b as a string without copying. It is valid as long as b is not modified.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -12,11 +12,11 @@ import (
 //go:embed openapi.yaml
 var openapi []byte
 
-// openapiJSON is the same file as JSON, made when it is first asked for.
+// openapiJSON returns the file as JSON, converted on the first call.
 var openapiJSON = sync.OnceValue(func() []byte {
 	var file any
 	if err := yaml.Unmarshal(openapi, &file); err != nil {
-		return nil // the tests read it
+		return nil // does not happen: the tests parse the file
 	}
 	b, err := json.MarshalIndent(file, "", "  ")
 	if err != nil {

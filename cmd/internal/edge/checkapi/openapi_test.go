@@ -27,7 +27,7 @@ type contract struct {
 	file     map[string]any
 	compiler *jsonschema.Compiler
 
-	mu      sync.Mutex // guards the compiler, and what follows
+	mu      sync.Mutex // guards the fields below
 	schemas map[string]*jsonschema.Schema
 	seen    map[string]bool // "POST /v1/check 200 application/json"
 }
@@ -39,7 +39,7 @@ var readContract = sync.OnceValues(func() (*contract, error) {
 	if err := yaml.Unmarshal(checkapi.OpenAPI, &file); err != nil {
 		return nil, err
 	}
-	b, err := json.Marshal(file) // so that numbers are those of JSON
+	b, err := json.Marshal(file) // so that numbers have the types of encoding/json
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func theContract(t testing.TB) *contract {
 	return c
 }
 
-// at follows names into the file, over references. It returns where it ends, and nil if there is nothing.
+// at follows names into the file, resolving references. It returns the path of the result, and nil if there is none.
 func (c *contract) at(names ...string) (where string, value map[string]any) {
 	where, value = "#", c.file
 	for _, name := range names {
@@ -78,7 +78,7 @@ func (c *contract) at(names ...string) (where string, value map[string]any) {
 	return where, value
 }
 
-// validate holds a value to the schema at a place of the file.
+// validate validates a value against the schema at a path of the file.
 func (c *contract) validate(where string, value any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,16 +93,16 @@ func (c *contract) validate(where string, value any) error {
 	return s.Validate(value)
 }
 
-// holds wants an answer to be as the file says.
+// holds fails the test unless the response matches the file.
 func (c *contract) holds(t testing.TB, method, path string, status int, h http.Header, body []byte) {
 	t.Helper()
-	if status == http.StatusMethodNotAllowed { // of a method that the file does not have
+	if status == http.StatusMethodNotAllowed { // for a method that is not in the file
 		return
 	}
 	text := strconv.Itoa(status)
 	_, response := c.at("paths", path, strings.ToLower(method), "responses", text)
 	if response == nil {
-		t.Errorf("%s %s answers %d, which the file does not say: %s", method, path, status, body)
+		t.Errorf("%s %s returns %d, which is not in the file: %s", method, path, status, body)
 		return
 	}
 	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
@@ -111,7 +111,7 @@ func (c *contract) holds(t testing.TB, method, path string, status int, h http.H
 	}
 	where, schema := c.at("paths", path, strings.ToLower(method), "responses", text, "content", kind, "schema")
 	if schema == nil {
-		t.Errorf("%s %s answers %d with %s, which the file does not say", method, path, status, kind)
+		t.Errorf("%s %s returns %d with %s, which is not in the file", method, path, status, kind)
 		return
 	}
 	c.mu.Lock()
@@ -120,12 +120,12 @@ func (c *contract) holds(t testing.TB, method, path string, status int, h http.H
 	var value any = string(body)
 	if kind != "application/yaml" {
 		if value, err = jsonschema.UnmarshalJSON(bytes.NewReader(body)); err != nil {
-			t.Errorf("%s %s answers what is no JSON: %v\n%s", method, path, err, body)
+			t.Errorf("%s %s returns invalid JSON: %v\n%s", method, path, err, body)
 			return
 		}
 	}
 	if err := c.validate(where, value); err != nil {
-		t.Errorf("%s %s answers %d %s\n%v", method, path, status, body, err)
+		t.Errorf("%s %s returns %d %s\n%v", method, path, status, body, err)
 	}
 	if undocumented := theFields().Record(method, path, status, kind, body); len(undocumented) > 0 {
 		t.Errorf("%s %s responds with fields that the file does not have: %q", method, path, undocumented)
@@ -133,7 +133,7 @@ func (c *contract) holds(t testing.TB, method, path string, status int, h http.H
 	c.holdHeaders(t, method, path, text, h)
 }
 
-// holdHeaders wants all headers about limits to be in the file.
+// holdHeaders fails the test if a header about limits does not match the file.
 func (c *contract) holdHeaders(t testing.TB, method, path, status string, h http.Header) {
 	t.Helper()
 	_, documented := c.at("paths", path, strings.ToLower(method), "responses", status, "headers")
@@ -147,16 +147,16 @@ func (c *contract) holdHeaders(t testing.TB, method, path, status string, h http
 		}
 		where, schema := c.at("paths", path, strings.ToLower(method), "responses", status, "headers", names[name], "schema")
 		if schema == nil {
-			t.Errorf("%s %s answers %s with the header %s, which the file does not have", method, path, status, name)
+			t.Errorf("%s %s returns %s with the header %s, which is not in the file", method, path, status, name)
 			continue
 		}
 		if err := c.validate(where, values[0]); err != nil {
-			t.Errorf("%s %s answers %s with %s: %s: %v", method, path, status, name, values[0], err)
+			t.Errorf("%s %s returns %s with %s: %s: %v", method, path, status, name, values[0], err)
 		}
 	}
 }
 
-// operations lists "POST /v1/check" of the file.
+// operations returns the operations of the file, such as "POST /v1/check".
 func (c *contract) operations() (all []string) {
 	for path, methods := range c.file["paths"].(map[string]any) {
 		for method := range methods.(map[string]any) {
@@ -167,7 +167,7 @@ func (c *contract) operations() (all []string) {
 	return all
 }
 
-// answers lists all that the file says is answered: "POST /v1/check 200 application/json".
+// answers returns all responses in the file, such as "POST /v1/check 200 application/json".
 func (c *contract) answers() (all []string) {
 	for _, operation := range c.operations() {
 		method, path, _ := strings.Cut(operation, " ")
@@ -192,14 +192,14 @@ var theFields = sync.OnceValue(func() *openapitest.Fields {
 	return f
 })
 
-// Durations are whole milliseconds, and their names end in _ms.
+// Durations are integers in milliseconds, and their names end in _ms.
 func TestDurationsAreMilliseconds(t *testing.T) {
 	for _, field := range theFields().WrongUnits("_ms") {
-		t.Errorf("%s is a duration: its name is to end in _ms", field)
+		t.Errorf("%s is a duration: its name must end in _ms", field)
 	}
 }
 
-// TestMain wants the tests, if all of them have run, to have seen every answer that the file knows.
+// TestMain fails if all tests have run and one of the responses or fields in the file did not occur.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if c, err := readContract(); err == nil && code == 0 && openapitest.AllTestsRan() {
@@ -209,7 +209,7 @@ func TestMain(m *testing.M) {
 		}
 		for _, answer := range c.answers() {
 			if !c.seen[answer] {
-				fmt.Print("the OpenAPI file knows an answer that no test has seen: ", answer)
+				fmt.Print("the OpenAPI file has a response that no test has seen: ", answer)
 				code = 1
 			}
 		}
@@ -217,14 +217,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// The file has what the handler answers, and nothing else.
+// The operations of the file are those of the handler.
 func TestRoutes(t *testing.T) {
 	if want, got := checkapi.Routes(), theContract(t).operations(); !slices.Equal(got, want) {
 		t.Errorf("the file has\n%q, the handler\n%q", got, want)
 	}
 }
 
-// Every example of the file is sound, and is answered as the file says.
+// Every example of the file is valid and gets the status in the file.
 func TestExamples(t *testing.T) {
 	c := theContract(t)
 	sent := 0
@@ -248,8 +248,8 @@ func TestExamples(t *testing.T) {
 			}
 			text := strings.ReplaceAll(string(b), `"RESERVATION"`, `"`+reservation+`"`)
 			a := s.ask(t, path, text)
-			if want := fmt.Sprint(example["x-answers"]); fmt.Sprint(a.status) != want {
-				t.Errorf("%s: example %s is answered with %d, the file says %s: %s", operation, name, a.status, want, a.body)
+			if want := fmt.Sprint(example["x-status"]); fmt.Sprint(a.status) != want {
+				t.Errorf("%s: example %s returns %d, the file has %s: %s", operation, name, a.status, want, a.body)
 			}
 			sent++
 		}
@@ -259,7 +259,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// The file is served, in both forms.
+// The file is served in YAML and JSON.
 func TestOpenAPIServed(t *testing.T) {
 	s := withRules(t, someRules...)
 	for _, path := range []string{"/openapi.yaml", "/openapi.json"} {

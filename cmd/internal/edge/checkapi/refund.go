@@ -10,19 +10,19 @@ import (
 	"github.com/sluiceproject/sluice/internal/private"
 )
 
-// authorizeRefund says why a request may not give back what was charged, or nil.
+// authorizeRefund returns a rejection unless the request is authorized for refunds.
 func (a *API) authorizeRefund(r *http.Request) *rejection {
 	if a.Refunds == nil {
-		return &rejection{status: http.StatusForbidden, detail: "cost: is negative, which gives back what was charged and is switched off here: " +
-			"set check.refund_token_file in the configuration, and send Authorization: Bearer TOKEN"}
+		return &rejection{status: http.StatusForbidden, detail: "cost: a negative cost is a refund, and refunds are disabled: " +
+			"set check_api.refund_token_file in the configuration, and send Authorization: Bearer TOKEN"}
 	}
 	if no := a.Refunds(r); no != nil {
-		return &rejection{no.Status, "cost: is negative, which gives back what was charged: " + no.Detail, no.Limit, no.RetryAfter}
+		return &rejection{no.Status, "cost: a negative cost is a refund: " + no.Detail, no.Limit, no.RetryAfter}
 	}
 	return nil
 }
 
-// refund gives back what earlier checks charged. It is decided for all limits that apply, or for none.
+// refund refunds the cost of earlier checks, for all limits that apply or for none.
 func (c *call) refund(ctx context.Context, q *check) (checkResult, *rejection) {
 	var takes []sluice.Take
 	if q.domain != "" {
@@ -32,7 +32,7 @@ func (c *call) refund(ctx context.Context, q *check) (checkResult, *rejection) {
 		c.set.MatchDescriptors(q.domain, q.descriptors, &c.decided.Matched)
 		takes = c.decided.Matched.Takes
 		if len(takes) == 0 {
-			return checkResult{status: http.StatusOK, reason: "no rule of the domain limits these descriptors, so there is nothing to give back"}, nil
+			return checkResult{status: http.StatusOK, reason: "no rule of the domain limits these descriptors, so nothing is refunded"}, nil
 		}
 	} else {
 		result, p := c.match(q)
@@ -58,26 +58,26 @@ func (c *call) refund(ctx context.Context, q *check) (checkResult, *rejection) {
 	case errors.Is(err, sluice.ErrInvalid) || ctx.Err() != nil:
 		return result, problemOf(ctx, err)
 	}
-	return result, &rejection{status: http.StatusServiceUnavailable, detail: fmt.Sprintf("the store does not answer, so that nothing is known to have been "+
-		"given back: peek to find out, and send it again (%v)", err)}
+	return result, &rejection{status: http.StatusServiceUnavailable, detail: fmt.Sprintf("store unavailable, the refund is not confirmed: "+
+		"check with peek whether it was made, and send it again if not (%v)", err)}
 }
 
-// refundable says why a limit cannot give back, or nil.
+// refundable returns a rejection if a limit does not support refunds.
 func (c *call) refundable(t *sluice.Take) *rejection {
 	why := ""
 	switch algorithm := t.EffectiveLimit().Algorithm; {
 	case algorithm == sluice.SlidingWindowLog:
-		why = "does not know which of its entries is meant"
+		why = "cannot select the entries to refund"
 	case algorithm == sluice.LeakyQueue:
-		why = "has promised the places behind"
+		why = "has already scheduled later requests"
 	case algorithm == sluice.Concurrency:
-		why = "counts requests in progress, which end by themselves"
+		why = "counts requests in flight, whose permits are released when they end"
 	case t.Rule.Accuracy == sluice.AccuracyLease && private.IsRemote(c.api.Limiter):
-		return &rejection{status: http.StatusUnprocessableEntity, detail: fmt.Sprintf("cost: rule %s has accuracy: lease, and what instances have leased "+
-			"and not spent must not be given back: nothing was changed. Reserve and settle, or set accuracy: exact", t.Rule.Name)}
+		return &rejection{status: http.StatusUnprocessableEntity, detail: fmt.Sprintf("cost: rule %s has accuracy: lease, which does not support refunds, because the "+
+			"store cannot distinguish leased from used quota: nothing was changed. Reserve and settle, or set accuracy: exact", t.Rule.Name)}
 	default:
 		return nil
 	}
-	return &rejection{status: http.StatusUnprocessableEntity, detail: fmt.Sprintf("cost: rule %s cannot give back, because a %s %s: nothing was changed. "+
-		"Reserve and settle what may have to be given back", t.Rule.Name, t.EffectiveLimit().Algorithm, why)}
+	return &rejection{status: http.StatusUnprocessableEntity, detail: fmt.Sprintf("cost: rule %s does not support refunds, because a %s %s: nothing was changed. "+
+		"Reserve and settle instead", t.Rule.Name, t.EffectiveLimit().Algorithm, why)}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// refundRules have one rule for each way of counting, with limits that do not replenish while the tests run.
+// refundRules have one rule per algorithm, with limits that are not replenished while the tests run.
 const refundRules = `
 rules:
   - {name: token_bucket, match: {path: /token_bucket}, limit: {rate: 10/300d}}
@@ -44,7 +44,7 @@ func mayRefund(c *checkapi.Config) {
 	c.Refunds = func(*http.Request) *checkapi.Refusal { return nil }
 }
 
-// refundStores are stores that refunds are tried on.
+// refundStores are the stores for the tests of refunds.
 var refundStores = map[string]func(t *testing.T) (sluice.Store, error){
 	"memory": func(*testing.T) (sluice.Store, error) { return memstore.New(), nil },
 	"redis": func(t *testing.T) (sluice.Store, error) {
@@ -55,7 +55,7 @@ var refundStores = map[string]func(t *testing.T) (sluice.Store, error){
 	},
 }
 
-// cost asks with a cost, and wants what remains and what was given back of the first limit.
+// cost sends a check with a cost and compares the remaining quota and the refund of the first limit.
 func (s *service) cost(t *testing.T, path string, n, remaining, refunded int64) {
 	t.Helper()
 	a := s.expect(t, 200, "/v1/check", fmt.Sprintf(`{"attributes":{"path":"/%s"},"cost":%d}`, path, n))
@@ -63,14 +63,14 @@ func (s *service) cost(t *testing.T, path string, n, remaining, refunded int64) 
 		t.Errorf("/%s at a cost of %d: %s, want %d left", path, n, a.body, remaining)
 		return
 	}
-	// Of a bucket a little has flown in since it was charged: that is not missing, and so one less is given back.
+	// A bucket was replenished by a fraction since the charge, so the refund can be 1 less.
 	rounded := strings.HasSuffix(path, "bucket") && remaining == a.Limits[0].Limit && n < 0 && *a.Limits[0].Refunded == refunded-1
 	if n < 0 && *a.Limits[0].Refunded != refunded && !rounded {
-		t.Errorf("/%s gives back %d of %d, want %d: %s", path, *a.Limits[0].Refunded, -n, refunded, a.body)
+		t.Errorf("/%s refunds %d of %d, want %d: %s", path, *a.Limits[0].Refunded, -n, refunded, a.body)
 	}
 }
 
-// A negative cost gives back what was charged, never more than is counted, and never more than the limit is left.
+// A negative cost refunds earlier charges, at most the current usage: the remaining quota never exceeds the limit.
 func TestRefund(t *testing.T) {
 	for name, open := range refundStores {
 		t.Run(name, func(t *testing.T) {
@@ -83,17 +83,17 @@ func TestRefund(t *testing.T) {
 			}
 			s := newService(t, store, parseRules(t, refundRules, refundDomain), mayRefund)
 			for _, path := range []string{"token_bucket", "leaky_bucket", "interval", "fixed_window", "counter", "sub_windows"} {
-				s.cost(t, path, -3, 10, 0) // nothing is counted
+				s.cost(t, path, -3, 10, 0) // no usage
 				s.cost(t, path, 7, 3, 0)
 				s.cost(t, path, -4, 7, 4)
-				s.cost(t, path, -1000, 10, 3) // no more than is counted
+				s.cost(t, path, -1000, 10, 3) // at most the usage
 				s.cost(t, path, 10, 0, 0)
 				s.cost(t, path, -10, 10, 10)
 			}
 			s.cost(t, "burst_bucket", 20, 0, 0)
 			s.cost(t, "burst_bucket", -20, 20, 20)
 
-			s.cost(t, "fixed_window", 10, 0, 0) // a block does not keep it
+			s.cost(t, "fixed_window", 10, 0, 0) // a block does not prevent it
 			buckets, err := s.rules.Buckets("fixed_window", nil)
 			if err != nil {
 				t.Fatal(err)
@@ -112,7 +112,7 @@ func TestRefund(t *testing.T) {
 	}
 }
 
-// Descriptors give back as attributes do. Shadow rules do too, and every check of a list by itself.
+// Refunds work with descriptors, with rules in shadow mode, and for each check of a list independently.
 func TestRefundElsewhere(t *testing.T) {
 	s := newService(t, memstore.New(), parseRules(t, refundRules, refundDomain), mayRefund)
 	const descriptors = `"domain":"messaging","descriptors":[[{"key":"message_type","value":"news"}]]`
@@ -131,12 +131,12 @@ func TestRefundElsewhere(t *testing.T) {
 	}
 
 	a = s.expect(t, 200, "/v1/check", `{"checks":[{"attributes":{"path":"/log"},"cost":-1},{"attributes":{"path":"/fixed_window"},"cost":-3}]}`)
-	if len(a.Answers) != 2 || a.Answers[0].Status != 422 || a.Answers[1].Status != 200 || *a.Answers[1].Limits[0].Refunded != 3 {
+	if len(a.Results) != 2 || a.Results[0].Status != 422 || a.Results[1].Status != 200 || *a.Results[1].Limits[0].Refunded != 3 {
 		t.Errorf("%s", a.body)
 	}
 }
 
-// A rule that is switched off gives nothing back, and says so.
+// A suspended rule refunds nothing and reports its source.
 func TestRefundSuspended(t *testing.T) {
 	s := newService(t, memstore.New(), parseRules(t, refundRules), mayRefund)
 	s.cost(t, "token_bucket", 7, 3, 0)
@@ -149,12 +149,12 @@ func TestRefundSuspended(t *testing.T) {
 	s.cost(t, "token_bucket", 0, 3, 0)
 }
 
-// If one of the limits that apply cannot give back, none does, and the problem says which and why.
+// If one of the matching limits does not support refunds, none is changed, and the problem names it and the reason.
 func TestRefundImpossible(t *testing.T) {
 	s := newService(t, memstore.New(), parseRules(t, refundRules), mayRefund)
 	for path, want := range map[string]string{
-		"log":   "rule log cannot give back, because a sliding_window_log does not know",
-		"queue": "rule queue cannot give back, because a leaky_queue has promised",
+		"log":   "rule log does not support refunds, because a sliding_window_log cannot select",
+		"queue": "rule queue does not support refunds, because a leaky_queue has already scheduled",
 	} {
 		body := `{"attributes":{"path":"/` + path + `"}`
 		s.expect(t, 200, "/v1/check", body+`,"cost":4}`)
@@ -165,20 +165,20 @@ func TestRefundImpossible(t *testing.T) {
 		after := s.expect(t, 200, "/v1/check", body+`,"peek":true}`)
 		for i := range after.Limits {
 			if *after.Limits[i].Remaining != *before.Limits[i].Remaining {
-				t.Errorf("/%s: %s of what was before: %s", path, after.body, before.body)
+				t.Errorf("/%s: %s, before: %s", path, after.body, before.body)
 			}
 		}
 	}
 }
 
-// Without a token nothing is given back, and nothing else in the body is decided. The problem says what to configure.
+// Without a token nothing is refunded, and no check of the body is decided. The problem names the setting.
 func TestRefundUnauthorized(t *testing.T) {
 	set := parseRules(t, refundRules)
 	const body = `{"checks":[{"attributes":{"path":"/token_bucket"},"cost":2},{"attributes":{"path":"/token_bucket"},"cost":-5}]}`
 	for want, refunds := range map[int]func(*http.Request) *checkapi.Refusal{
 		http.StatusForbidden: nil,
 		http.StatusUnauthorized: func(*http.Request) *checkapi.Refusal {
-			return &checkapi.Refusal{Status: 401, Detail: "send what is in the file"}
+			return &checkapi.Refusal{Status: 401, Detail: "send the token in the file"}
 		},
 		http.StatusTooManyRequests: func(*http.Request) *checkapi.Refusal {
 			return &checkapi.Refusal{Status: 429, Detail: "too many wrong tokens", Limit: 2}
@@ -187,8 +187,8 @@ func TestRefundUnauthorized(t *testing.T) {
 		s := newService(t, memstore.New(), set, func(c *checkapi.Config) { c.Refunds = refunds })
 		s.cost(t, "token_bucket", 7, 3, 0)
 		a := s.expect(t, want, "/v1/check", body)
-		if refunds == nil && !strings.Contains(a.Detail, "check.refund_token_file") {
-			t.Errorf("%s does not say what to configure", a.Detail)
+		if refunds == nil && !strings.Contains(a.Detail, "check_api.refund_token_file") {
+			t.Errorf("%s does not name the setting", a.Detail)
 		}
 		s.cost(t, "token_bucket", 0, 3, 0)
 	}
@@ -196,8 +196,8 @@ func TestRefundUnauthorized(t *testing.T) {
 	s.expect(t, 400, "/v1/reserve", `{"attributes":{"path":"/token_bucket"},"cost":-5}`)
 }
 
-// While the store does not answer nothing is given back, whatever the rule's fail mode, and the caller is told. When it answers
-// again it has what it had, and what was admitted meanwhile.
+// While the store is unavailable nothing is refunded in any fail mode, and the response is 503. After recovery the store has
+// its previous usage and the usage admitted during the outage.
 func TestRefundStoreUnavailable(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	store, err := redisstore.Open(redisstore.Config{URL: server.URL()})
@@ -219,12 +219,12 @@ rules:
 	server.Kill()
 	for _, path := range paths {
 		a := s.expect(t, 503, "/v1/check", `{"attributes":{"path":"/`+path+`"},"cost":-4}`)
-		if !strings.Contains(a.Detail, "nothing is known to have been given back") {
+		if !strings.Contains(a.Detail, "the refund is not confirmed") {
 			t.Errorf("/%s: %s", path, a.body)
 		}
 	}
 	if a := s.expect(t, 429, "/v1/check", `{"attributes":{"path":"/local"}}`); a.Degraded == nil || *a.Degraded != "local" {
-		t.Errorf("what could not be given back is there in this process: %s", a.body)
+		t.Errorf("a failed refund changed the local count: %s", a.body)
 	}
 	if err := server.Restart(); err != nil {
 		t.Fatal(err)
@@ -240,8 +240,8 @@ rules:
 	}
 }
 
-// Of a rule with leases nothing is given back: what instances hold and have not spent counts as spent. With eventual accuracy
-// it is given back where it was counted, and at the store with the next report.
+// A rule with accuracy lease refunds nothing, because unused leased quota counts as used. With accuracy eventual the refund
+// applies to the local estimate at once, and to the store with the next sync.
 func TestRefundAccuracy(t *testing.T) {
 	store, err := redisstore.Open(redisstore.Config{URL: redistest.Start(t).URL()})
 	if err != nil {
@@ -260,14 +260,14 @@ rules:
 		t.Errorf("%s", a.Detail)
 	}
 	s.cost(t, "eventual", 60, 40, 0)
-	s.cost(t, "eventual", 30, 10, 0) // not reported yet, perhaps
+	s.cost(t, "eventual", 30, 10, 0) // possibly not synced yet
 	s.cost(t, "eventual", -70, 80, 70)
 	if err := s.limiter.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	newService(t, store, set).cost(t, "eventual", 0, 80, 0)
 
-	in := newService(t, memstore.New(), set, mayRefund) // where there are no leases
+	in := newService(t, memstore.New(), set, mayRefund) // without leases
 	in.cost(t, "leased", 10, 90, 0)
 	in.cost(t, "leased", -10, 100, 10)
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// request is what a check knows of a request, as rules look at it. It means what the same HTTP request means to
-// httplimit; a test compares the two. What a check leaves out the request does not have.
+// request implements rules.Request for the attributes of a check. The result is the same as that of httplimit for the same
+// HTTP request; a test compares the two. Attributes that the check leaves out are absent.
 type request struct {
-	method, path, host string     // empty: not known
-	ip                 netip.Addr // of the connection, until findClient
+	method, path, host string     // empty if absent
+	ip                 netip.Addr // address of the connection; after findClient, of the client
 	pairs              []pair
-	has                uint16 // kinds of pairs that were given, also if none was in them; a bit for each
+	has                uint16 // bit set of the kinds of pairs in the body, including empty objects
 }
 
-// pair is a header, query parameter, cookie, claim or attribute. A name may be there several times.
+// pair is a header, query parameter, cookie, claim or attribute. A name may occur several times.
 type pair struct {
 	kind        rules.FieldKind
 	name, value string
@@ -27,11 +27,11 @@ type pair struct {
 
 var _ rules.Request = (*request)(nil)
 
-// Addr is the client's address.
+// Addr returns the address of the client.
 func (q *request) Addr() netip.Addr { return q.ip }
 
-// findClient changes the address of the connection to the client's, as the middleware does: if it is that of a trusted
-// proxy, the proxy's header is read.
+// findClient replaces the address of the connection by that of the client, as the middleware does: if the connection is
+// from a trusted proxy, the address is taken from the proxy's header.
 func (q *request) findClient(clients *clientip.Finder) {
 	if !clients.ReadsHeader() || !clients.TrustsAddr(q.ip.Unmap()) {
 		return
@@ -47,7 +47,7 @@ func (q *request) findClient(clients *clientip.Finder) {
 	q.ip = clients.Addr(&r)
 }
 
-// Attribute returns what rules ask for.
+// Attribute returns the value of a field.
 func (q *request) Attribute(f *rules.Field) (string, rules.Presence) {
 	switch f.Kind {
 	case rules.FieldMethod:
@@ -55,8 +55,8 @@ func (q *request) Attribute(f *rules.Field) (string, rules.Presence) {
 	case rules.FieldHost:
 		return q.hostValue()
 	case rules.FieldPath:
-		// Some applications take what is behind a semicolon for part of the name and others for parameters, which rules
-		// do not see. Escaped, it is refused.
+		// Applications treat the part after a semicolon as part of the name or as parameters, so the path is ambiguous. It is
+		// rejected because the semicolon is escaped here.
 		if strings.IndexByte(q.path, ';') >= 0 {
 			return strings.ReplaceAll(q.path, ";", "%3B"), rules.Present
 		}
@@ -81,7 +81,7 @@ func presentIf(ok bool) rules.Presence {
 	return rules.Absent
 }
 
-// named is the value of a name, which is ambiguous if there are several.
+// named returns the value of a name. Several values are ambiguous.
 func (q *request) named(k rules.FieldKind, name string) (value string, found rules.Presence) {
 	for i := range q.pairs {
 		p := &q.pairs[i]
@@ -96,8 +96,8 @@ func (q *request) named(k rules.FieldKind, name string) (value string, found rul
 	return value, found
 }
 
-// parameter returns the value of a query parameter or cookie, whose name is written in any case. A name that some
-// applications take for the same makes it ambiguous.
+// parameter returns the value of a query parameter or cookie; names are case-insensitive. It is ambiguous if the request
+// also has a name that some applications treat as the same.
 func (q *request) parameter(k rules.FieldKind, name string) (value string, found rules.Presence) {
 	for i := range q.pairs {
 		p := &q.pairs[i]
@@ -114,8 +114,8 @@ func (q *request) parameter(k rules.FieldKind, name string) (value string, found
 	return value, found
 }
 
-// header is the value of a header, whose name is written in any case. A name that some applications take for the same
-// makes it ambiguous.
+// header returns the value of a header; names are case-insensitive. It is ambiguous if the request also has a name that
+// some applications treat as the same.
 func (q *request) header(f *rules.Field) (value string, found rules.Presence) {
 	if f.Name == "Host" {
 		value, found = q.hostValue()
@@ -142,7 +142,7 @@ func (q *request) header(f *rules.Field) (value string, found rules.Presence) {
 	return value, found
 }
 
-// hostValue is the host, or what the header of that name says. The two must agree.
+// hostValue returns the host or the value of the Host header. It is ambiguous if they differ.
 func (q *request) hostValue() (string, rules.Presence) {
 	host := q.host
 	for i := range q.pairs {
@@ -158,8 +158,8 @@ func (q *request) hostValue() (string, rules.Presence) {
 	return host, presentIf(host != "")
 }
 
-// cookie is the value of a cookie, which is ambiguous if there are several of the name. Without cookies those of the
-// header count.
+// cookie returns the value of a cookie. Several cookies of the name are ambiguous. If the body has no cookies field, the
+// Cookie header is used.
 func (q *request) cookie(name string) (string, rules.Presence) {
 	if q.has&(1<<rules.FieldCookie) != 0 {
 		value, found := q.parameter(rules.FieldCookie, name)
@@ -173,7 +173,7 @@ func (q *request) cookie(name string) (string, rules.Presence) {
 	return value, rules.Presence(n) // Absent, Present, Ambiguous
 }
 
-// basicUser is the user of basic authentication.
+// basicUser returns the user name of HTTP basic authentication.
 func (q *request) basicUser() (string, rules.Presence) {
 	lines := q.lines("Authorization")
 	if len(lines) > 1 {
@@ -184,7 +184,7 @@ func (q *request) basicUser() (string, rules.Presence) {
 	return user, presentIf(ok)
 }
 
-// lines are the values of a header.
+// lines returns the values of a header.
 func (q *request) lines(name string) (all []string) {
 	for i := range q.pairs {
 		if p := &q.pairs[i]; p.kind == rules.FieldHeader && strings.EqualFold(p.name, name) {

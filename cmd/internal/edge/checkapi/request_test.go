@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// allKinds has rules that ask for everything that a request may have.
+// allKinds are rules that read every kind of field.
 const allKinds = `
 attributes:
   user: [{header: X-User}, {query: user}]
@@ -38,13 +38,13 @@ rules:
   - {name: both, per: [ip, "header:X-User"], limit: 1/s}
 `
 
-// drawn is a request in both forms.
+// drawn is a request as HTTP and as a check.
 type drawn struct {
 	http *http.Request
 	body string
 }
 
-// pick is one of several.
+// pick draws one of several values.
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func draw(r *rand.Rand) drawn {
@@ -95,11 +95,11 @@ func draw(r *rand.Rand) drawn {
 		own := map[string]string{pick(r, "region", "x"): pick(r, "eu", "")}
 		attributes["attributes"], ctx = own, httplimit.ContextWithAttributes(ctx, own)
 	}
-	b, _ := json.Marshal(map[string]any{"attributes": attributes}) // of maps and texts
+	b, _ := json.Marshal(map[string]any{"attributes": attributes}) // never fails: maps and strings
 	return drawn{q.WithContext(ctx), string(b)}
 }
 
-// matched is what a set makes of a request, in words.
+// matched formats the result of matching a request.
 func matched(set *rules.Set, r rules.Request) string {
 	var m rules.MatchResult
 	if err := set.Match(r, &m); err != nil {
@@ -112,9 +112,9 @@ func matched(set *rules.Set, r rules.Request) string {
 	return b.String()
 }
 
-// A request counts the same whether its own server asks the middleware or a check tells of it.
+// A request matches the same rules and keys in the middleware and in a check.
 func TestRequestAgreesWithMiddleware(t *testing.T) {
-	// One rule at a time, so that what one of them finds ambiguous does not hide the others.
+	// One rule at a time, so that an ambiguous attribute of one does not hide the others.
 	var sets []*rules.Set
 	head, list, _ := strings.Cut(allKinds, "rules:\n")
 	for line := range strings.Lines(list) {
@@ -134,17 +134,17 @@ func TestRequestAgreesWithMiddleware(t *testing.T) {
 		for _, set := range sets {
 			want := matched(set, httplimit.NewRulesRequest(d.http, set))
 			if got := matched(set, got); got != want {
-				t.Fatalf("rule %s\n%s\ncounts as %s\nand in the middleware as %s", set.Config().Rules[0].Name, d.body, got, want)
+				t.Fatalf("rule %s\n%s\nmatches as %s\nand in the middleware as %s", set.Config().Rules[0].Name, d.body, got, want)
 			}
 		}
 	}
 }
 
-// Spellings of one cookie count as one, whether they are in the header or were parsed by who asks.
+// Different spellings of a cookie value get the same key, in the header and in the cookies field.
 func TestCookieSpellings(t *testing.T) {
 	set := parseRules(t, "rules:\n  - {name: cookie, per: [\"cookie:sid\"], limit: 1/s}\n")
 	of := func(attributes map[string]any) string {
-		body, _ := json.Marshal(map[string]any{"attributes": attributes}) // of maps and texts
+		body, _ := json.Marshal(map[string]any{"attributes": attributes}) // never fails: maps and strings
 		r, err := checkapi.ParseRequest(body)
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +164,7 @@ func TestCookieSpellings(t *testing.T) {
 	}
 }
 
-// What only checks can say.
+// Attributes that only checks can have.
 func TestRequestAlone(t *testing.T) {
 	set := parseRules(t, allKinds)
 	for _, tt := range []struct{ attributes, want string }{

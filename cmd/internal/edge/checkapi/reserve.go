@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// serveReserve decides as a check does, and gives a token for what was spent.
+// serveReserve decides a check and returns a reservation for its charges.
 func (a *API) serveReserve(w http.ResponseWriter, r *http.Request) {
 	c := a.begin()
 	defer c.recycle()
@@ -32,10 +32,10 @@ func (a *API) serveReserve(w http.ResponseWriter, r *http.Request) {
 	a.serveOne(w, r, c)
 }
 
-// reserve writes the token for what was spent.
+// reserve appends the reservation for the charges of result.
 func (c *call) reserve(result *checkResult) {
 	if result.status != http.StatusOK {
-		c.out = append(c.out, `,"reservation":null,"expires":null`...)
+		c.out = append(c.out, `,"reservation":null,"expires_at":null`...)
 		return
 	}
 	kept := c.reserved(result)
@@ -43,11 +43,11 @@ func (c *call) reserve(result *checkResult) {
 	_, _ = rand.Read(kept.id[:]) // never fails
 	c.out = append(c.out, `,"reservation":"`...)
 	c.out = c.api.tokens.write(c.out, kept)
-	c.out = append(c.out, `","expires":"`...)
+	c.out = append(c.out, `","expires_at":"`...)
 	c.out = append(kept.expires.UTC().AppendFormat(c.out, time.RFC3339Nano), '"')
 }
 
-// fits refuses, before anything is spent, what would not fit in a token.
+// fits rejects, before anything is charged, a check whose takes do not fit in a token.
 func (c *call) fits(q *check) *rejection {
 	var takes []sluice.Take
 	if q.domain != "" {
@@ -61,13 +61,13 @@ func (c *call) fits(q *check) *rejection {
 	}
 	if tokenSize(takes) > maxToken || len(takes) > maxTakes {
 		bounds.Reservation.Reached()
-		return &rejection{status: http.StatusBadRequest, detail: "the values that the rules count by are too long for a reservation: " +
-			"together they may have about 30 KiB"}
+		return &rejection{status: http.StatusBadRequest, detail: "the keys of the matching rules are too long for a reservation: " +
+			"the maximum is about 30 KiB in total"}
 	}
 	return nil
 }
 
-// reserved lists what was charged. What a rule that fails open granted was charged nowhere.
+// reserved returns a reservation with the charged takes. Takes that a rule granted by failing open were not charged.
 func (c *call) reserved(result *checkResult) *reservation {
 	r := &reservation{}
 	for i := range result.takes {
@@ -89,8 +89,8 @@ func (c *call) reserved(result *checkResult) *reservation {
 	return r
 }
 
-// fixedCost tells that a rule counts requests and not what they cost: the check leaves the cost to rules, and this one
-// reads it from nowhere and does not settle.
+// fixedCost reports whether a rule counts requests instead of cost: the check sets no cost, and the rule neither reads it
+// from an attribute nor has an actual cost.
 func (c *call) fixedCost(i int) bool {
 	if q := &c.checks[0]; q.hasCost || q.domain != "" {
 		return false
@@ -120,14 +120,14 @@ func (a *API) serveSettle(w http.ResponseWriter, r *http.Request) {
 	kept, err := a.tokens.read(body.reservation, now)
 	switch {
 	case errors.Is(err, errExpired):
-		problem.New(http.StatusGone, "reservation: it has expired, and what it charged stays charged: settle earlier, or reserve with a longer ttl").Write(w)
+		problem.New(http.StatusGone, "reservation expired, its charge is not settled: settle earlier, or reserve with a longer ttl").Write(w)
 		return
 	case err != nil:
-		problem.New(http.StatusBadRequest, "reservation: "+err.Error()+": send what /v1/reserve answered, as it is. "+
-			"Without check.secret_file only the process that gave it can settle it").Write(w)
+		problem.New(http.StatusBadRequest, "reservation: "+err.Error()+": send the reservation returned by /v1/reserve unchanged. "+
+			"Without check_api.reservation_secret_file only the process that created it can settle it").Write(w)
 		return
 	}
-	s, p := a.settle(r.Context(), set.Set, kept, body.actual, now)
+	s, p := a.settle(r.Context(), set.Set, kept, body.actualCost, now)
 	if p != nil {
 		p.write(w)
 		return
@@ -136,15 +136,15 @@ func (a *API) serveSettle(w http.ResponseWriter, r *http.Request) {
 	c.send(w, http.StatusOK)
 }
 
-// settlement is what became of a settlement.
+// settlement is the result of a settlement.
 type settlement struct {
 	settled      bool
-	forgiven     int64    // not charged, because of the cap on debt
-	unknownRules []string // rules that there are no more
+	forgiven     int64    // not charged, because the usage reached its cap
+	unknownRules []string // rules that were removed or changed algorithm
 	reason       string
 }
 
-// skew is by how much the clocks of processes that settle each other's reservations may differ.
+// skew is the maximum difference between the clocks of instances that settle each other's reservations.
 const skew = time.Minute
 
 func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, actual int64, now time.Time) (s settlement, p *rejection) {
@@ -159,7 +159,7 @@ func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, act
 		takes = append(takes, a.settles(k, t, actual)...)
 	}
 	if len(s.unknownRules) > 0 && len(takes) == 0 {
-		s.reason = "there are no such rules any more, or they count in another way, so there is nothing to settle: " + strings.Join(s.unknownRules, ", ")
+		s.reason = "not settled, because the rules were removed or changed algorithm: " + strings.Join(s.unknownRules, ", ")
 		return s, nil
 	}
 	remember := min(kept.expires.Sub(now)+skew, private.MaxSettleMemory)
@@ -167,19 +167,19 @@ func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, act
 	s.settled, s.forgiven, err = private.SettleOnce(ctx, a.Limiter, string(kept.id[:]), remember, takes)
 	switch {
 	case err != nil && errors.Is(err, sluice.ErrInvalid):
-		return s, &rejection{status: http.StatusInternalServerError, detail: "the service is at fault: " + err.Error()}
+		return s, &rejection{status: http.StatusInternalServerError, detail: "internal error: " + err.Error()}
 	case err != nil:
-		return s, &rejection{status: http.StatusServiceUnavailable, detail: fmt.Sprintf("the store does not answer: send it again; "+
-			"if it has arrived, that changes nothing (%v)", err)}
+		return s, &rejection{status: http.StatusServiceUnavailable, detail: fmt.Sprintf("store unavailable: send the request again; "+
+			"it is settled once even if it has already arrived (%v)", err)}
 	case !s.settled:
-		s.reason = "it was settled before: a second time changes nothing"
+		s.reason = "already settled: nothing was changed"
 	case len(s.unknownRules) > 0:
-		s.reason = "of some rules there is nothing to settle: there are none such any more, or they count in another way"
+		s.reason = "some rules are not settled, because they were removed or changed algorithm"
 	}
 	return s, nil
 }
 
-// settles returns the takes that settle what was charged by t.
+// settles returns the takes that settle the charge of t.
 func (a *API) settles(k *reserved, t sluice.Take, actual int64) []sluice.Take {
 	if k.fixed && actual > 0 {
 		actual = k.charged
@@ -190,8 +190,8 @@ func (a *API) settles(k *reserved, t sluice.Take, actual int64) []sluice.Take {
 	case a.tokens.process:
 		d.Source = sluice.SourceFailLocal
 	default:
-		// Another process has decided it and charges the store for it when it can. What it cost beyond that is charged here;
-		// what it did not need only the other could give back.
+		// Another process decided during an outage and reports the charge to the store on recovery. A cost above the charge is
+		// charged here; only the other process could refund a cost below it.
 		if actual <= k.charged {
 			return nil
 		}
@@ -205,7 +205,7 @@ func (a *API) settles(k *reserved, t sluice.Take, actual int64) []sluice.Take {
 	return []sluice.Take{s}
 }
 
-// take is what was charged. It is false if the rule is gone, or counts in another way.
+// take returns the charged take. It returns false if the rule was removed or changed algorithm.
 func (k *reserved) take(set *rules.Set) (sluice.Take, bool) {
 	rule, limits := set.LookupLimits(k.rule, k.key)
 	var found *sluice.Limit
@@ -213,7 +213,7 @@ func (k *reserved) take(set *rules.Set) (sluice.Take, bool) {
 		if private.ParamsOf(l).Identity() != k.identity {
 			continue
 		}
-		if found == nil || limitDigest(l) == k.limit { // the rule's own if the numbers have changed
+		if found == nil || limitDigest(l) == k.limit { // the first one if the limit was changed
 			found = l
 		}
 	}
@@ -226,13 +226,13 @@ func (s *settlement) append(b []byte) []byte {
 		b = append(b[:len(b)-len("false")], "true"...)
 	}
 	b = appendField(b, "forgiven", s.forgiven)
-	b = append(b, `,"gone":[`...)
+	b = append(b, `,"unknown_rules":[`...)
 	for i, name := range s.unknownRules {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = appendString(b, name)
 	}
-	b = appendString(append(b, `],"why":`...), s.reason)
+	b = appendString(append(b, `],"reason":`...), s.reason)
 	return append(b, "}\n"...)
 }

@@ -20,25 +20,25 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// tokensRule has 1000 a day for everybody.
+// tokensRule allows 1000 per day in total.
 const tokensRule = "rules: [{name: tokens, limit: {rate: 1000/day, algorithm: fixed_window}}]"
 
-// reserve reserves, and wants it allowed.
+// reserve makes a reservation and fails the test if it is denied.
 func (s *service) reserve(t testing.TB, more string) *answered {
 	t.Helper()
 	a := s.expect(t, 200, "/v1/reserve", `{"attributes":{}`+more+`}`)
-	if a.Reservation == "" || a.Expires == "" {
-		t.Fatalf("there is no reservation: %s", a.body)
+	if a.Reservation == "" || a.ExpiresAt == "" {
+		t.Fatalf("no reservation: %s", a.body)
 	}
 	return a
 }
 
 func (s *service) settle(t testing.TB, reservation string, actual int64) *answered {
 	t.Helper()
-	return s.ask(t, "/v1/settle", fmt.Sprintf(`{"reservation":%q,"actual":%d}`, reservation, actual))
+	return s.ask(t, "/v1/settle", fmt.Sprintf(`{"reservation":%q,"actual_cost":%d}`, reservation, actual))
 }
 
-// remains is what is left of each limit.
+// remains returns the remaining quota of each limit.
 func (s *service) remains(t testing.TB) string {
 	t.Helper()
 	a := s.ask(t, "/v1/check", `{"attributes":{},"peek":true}`)
@@ -52,22 +52,22 @@ func (s *service) remains(t testing.TB) string {
 func (s *service) wantRemains(t testing.TB, want string) {
 	t.Helper()
 	if got := s.remains(t); got != want {
-		t.Errorf("what remains is %s, want %s", got, want)
+		t.Errorf("remaining: %s, want %s", got, want)
 	}
 }
 
-// What was not needed is given back and what was needed beyond is charged, once.
+// A cost below the estimate is refunded and a cost above it is charged, once.
 func TestSettle(t *testing.T) {
 	for actual, want := range map[int64]string{0: "tokens 1000", 120: "tokens 880", 300: "tokens 700", 900: "tokens 100", 5000: "tokens 0"} {
 		s := withRules(t, tokensRule)
 		a := s.reserve(t, `,"cost":300`)
 		s.wantRemains(t, "tokens 700")
-		if a := s.settle(t, a.Reservation, actual); a.status != 200 || !a.Settled || a.Why != "" || len(a.Gone) != 0 {
+		if a := s.settle(t, a.Reservation, actual); a.status != 200 || !a.Settled || a.Reason != "" || len(a.UnknownRules) != 0 {
 			t.Errorf("%d: %d %s", actual, a.status, a.body)
 		}
 		s.wantRemains(t, want)
 		for _, again := range []int64{actual, 0, 10_000} {
-			if a := s.settle(t, a.Reservation, again); a.status != 200 || a.Settled || a.Why != "it was settled before: a second time changes nothing" {
+			if a := s.settle(t, a.Reservation, again); a.status != 200 || a.Settled || a.Reason != "already settled: nothing was changed" {
 				t.Errorf("%d, again with %d: %d %s", actual, again, a.status, a.body)
 			}
 		}
@@ -75,7 +75,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// However many settle a reservation at once, it is settled once.
+// A reservation that is settled concurrently is settled once.
 func TestSettleConcurrently(t *testing.T) {
 	s := withRules(t, tokensRule)
 	server := newServer(t, s.mux)
@@ -84,19 +84,19 @@ func TestSettleConcurrently(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			if a := server.ask(t, "/v1/settle", fmt.Sprintf(`{"reservation":%q,"actual":100}`, reservation)); a.Settled {
+			if a := server.ask(t, "/v1/settle", fmt.Sprintf(`{"reservation":%q,"actual_cost":100}`, reservation)); a.Settled {
 				settled.Add(1)
 			}
 		})
 	}
 	all.Wait()
 	if n := settled.Load(); n != 1 {
-		t.Errorf("%d settled it", n)
+		t.Errorf("settled %d times", n)
 	}
 	s.wantRemains(t, "tokens 900")
 }
 
-// What is denied reserves nothing.
+// A denied check reserves nothing.
 func TestReserveDenied(t *testing.T) {
 	s := withRules(t, append(someRules[:1:1], "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]")...)
 	for _, tt := range []struct {
@@ -108,11 +108,11 @@ func TestReserveDenied(t *testing.T) {
 		{`{"domain":"d","descriptors":[[{"key":"k"}]],"cost":2}`, 429},
 	} {
 		a := s.expect(t, tt.status, "/v1/reserve", tt.body)
-		if a.Reservation != "" || a.Expires != "" || !strings.Contains(a.body, `"reservation":null,"expires":null`) {
+		if a.Reservation != "" || a.ExpiresAt != "" || !strings.Contains(a.body, `"reservation":null,"expires_at":null`) {
 			t.Errorf("%s: %s", tt.body, a.body)
 		}
 		if tt.status == 429 && a.header.Get("X-Ratelimit-Remaining") == "" {
-			t.Errorf("%s: there are no headers", tt.body)
+			t.Errorf("%s: no headers", tt.body)
 		}
 	}
 	if a := s.expect(t, 200, "/v1/check", `{"attributes":{"path":"/tokens"},"peek":true}`); a.left(t) != 1000 {
@@ -120,7 +120,7 @@ func TestReserveDenied(t *testing.T) {
 	}
 }
 
-// A reservation of nothing can be settled like any other, so that callers need not look.
+// A reservation without charges can be settled too, so that callers need no special case.
 func TestReserveUnlimited(t *testing.T) {
 	s := withRules(t, someRules...)
 	a := s.expect(t, 200, "/v1/reserve", `{"attributes":{"path":"/free"},"cost":5}`)
@@ -129,7 +129,7 @@ func TestReserveUnlimited(t *testing.T) {
 	}
 }
 
-// Rules that count requests are not charged for what these cost, unless the reservation says a cost for all.
+// Rules that count requests are not settled with the actual cost, unless the reservation sets a cost for all rules.
 func TestSettleByRules(t *testing.T) {
 	const both = `
 rules:
@@ -153,11 +153,11 @@ rules:
 	s.settle(t, reserve(s, `,"cost":5`), 2)
 	s.wantRemains(t, "requests 8, tokens 998")
 
-	// A rule that settles has an estimate, also if that is the same for all.
+	// A rule with an actual cost is settled even if its estimate is constant.
 	s = withRules(t, `
 rules:
   - {name: requests, limit: {rate: 10/day, algorithm: fixed_window}}
-  - {name: tokens, cost: 300, settle: {header: X-Tokens}, limit: {rate: 1000/day, algorithm: fixed_window}}
+  - {name: tokens, cost: 300, actual_cost: {header: X-Tokens}, limit: {rate: 1000/day, algorithm: fixed_window}}
 `)
 	s.settle(t, reserve(s, ""), 120)
 	s.wantRemains(t, "requests 9, tokens 880")
@@ -176,19 +176,19 @@ func TestSettleDescriptors(t *testing.T) {
 	}
 }
 
-// A reservation ends when it says, and what it charged stays.
+// A reservation cannot be settled after expires_at, and its charge stays.
 func TestReservationExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withRules(t, tokensRule)
 		began := time.Now()
 		short, usual, long := s.reserve(t, `,"cost":10,"ttl":"2s"`), s.reserve(t, `,"cost":10`), s.reserve(t, `,"cost":10,"ttl":"1h"`)
 		for a, ttl := range map[*answered]time.Duration{short: 2 * time.Second, usual: 5 * time.Minute, long: time.Hour} {
-			if at, err := time.Parse(time.RFC3339Nano, a.Expires); err != nil || !at.Equal(began.Add(ttl)) {
-				t.Errorf("it expires at %s, %v, want %s", a.Expires, err, began.Add(ttl))
+			if at, err := time.Parse(time.RFC3339Nano, a.ExpiresAt); err != nil || !at.Equal(began.Add(ttl)) {
+				t.Errorf("it expires at %s, %v, want %s", a.ExpiresAt, err, began.Add(ttl))
 			}
 		}
 		<-time.After(2 * time.Second)
-		if a := s.settle(t, short.Reservation, 0); a.status != http.StatusGone || !strings.Contains(a.Detail, "it has expired") {
+		if a := s.settle(t, short.Reservation, 0); a.status != http.StatusGone || !strings.Contains(a.Detail, "reservation expired") {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 		<-time.After(5*time.Minute - 2*time.Second - time.Millisecond)
@@ -200,7 +200,7 @@ func TestReservationExpires(t *testing.T) {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 		s.wantRemains(t, "tokens 980")
-		// Settled at once, it is remembered until it expires: much longer than stores remember the IDs of takes.
+		// A settlement is remembered until the reservation expires: much longer than stores remember idempotency IDs.
 		if a := s.settle(t, long.Reservation, 0); !a.Settled {
 			t.Errorf("%d %s", a.status, a.body)
 		}
@@ -214,7 +214,7 @@ func TestReservationExpires(t *testing.T) {
 	})
 }
 
-// Nobody can make a reservation or change one, in any of its bits.
+// A forged reservation, or one with any bit changed, is rejected.
 func TestForgedReservations(t *testing.T) {
 	s := withRules(t, tokensRule)
 	token := s.reserve(t, `,"cost":10`).Reservation
@@ -224,7 +224,7 @@ func TestForgedReservations(t *testing.T) {
 	}
 	refused := func(what, token string) {
 		t.Helper()
-		if a := s.settle(t, token, 0); a.status != 400 || !strings.Contains(a.Detail, "not a reservation that this service gave") {
+		if a := s.settle(t, token, 0); a.status != 400 || !strings.Contains(a.Detail, "not a reservation of this service") {
 			t.Errorf("%s: %d %s", what, a.status, a.body)
 		}
 	}
@@ -252,7 +252,7 @@ func secret(text string) option {
 	return func(cfg *checkapi.Config) { cfg.Secret = []byte(text) }
 }
 
-// Processes with the same secret and store settle each other's reservations, and each one once.
+// Instances with the same secret and store settle each other's reservations, each once.
 func TestSettleElsewhere(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) func() (sluice.Store, error){
 		"redis": func(t *testing.T) func() (sluice.Store, error) {
@@ -306,8 +306,8 @@ func TestSettleElsewhere(t *testing.T) {
 	}
 }
 
-// Rules may change before a reservation is settled. What is gone is named, and never is something given back to a rule
-// that was not charged.
+// Rules may change before a reservation is settled. Removed rules are named, and no refund goes to a rule that was not
+// charged.
 func TestSettleAfterChange(t *testing.T) {
 	const other = "rules: [{name: other, limit: {rate: 50/day, algorithm: fixed_window}}]"
 	for name, tt := range map[string]struct {
@@ -318,15 +318,15 @@ func TestSettleAfterChange(t *testing.T) {
 	}{
 		"same":     {tokensRule, true, "", "tokens 900"},
 		"numbers":  {"rules: [{name: tokens, limit: {rate: 2000/day, algorithm: fixed_window}}]", true, "", "tokens 1900"},
-		"gone":     {other, false, "there are no such rules any more, or they count in another way, so there is nothing to settle: tokens", "other 50"},
-		"kind":     {"rules: [{name: tokens, limit: 1000/day}]", false, "there are no such rules any more, or they count in another way, so there is nothing to settle: tokens", "tokens 1000"},
-		"disabled": {"rules: [{name: tokens, enabled: false, limit: {rate: 1000/day, algorithm: fixed_window}}]", false, "there are no such rules any more, or they count in another way, so there is nothing to settle: tokens", ""},
+		"gone":     {other, false, "not settled, because the rules were removed or changed algorithm: tokens", "other 50"},
+		"kind":     {"rules: [{name: tokens, limit: 1000/day}]", false, "not settled, because the rules were removed or changed algorithm: tokens", "tokens 1000"},
+		"disabled": {"rules: [{name: tokens, enabled: false, limit: {rate: 1000/day, algorithm: fixed_window}}]", false, "not settled, because the rules were removed or changed algorithm: tokens", ""},
 	} {
 		s := withRules(t, tokensRule)
 		token := s.reserve(t, `,"cost":300`).Reservation
 		s.rules = parseRules(t, tt.rules)
 		a := s.settle(t, token, 100)
-		if a.status != 200 || a.Settled != tt.settled || a.Why != tt.why || (len(a.Gone) == 1) == tt.settled {
+		if a.status != 200 || a.Settled != tt.settled || a.Reason != tt.why || (len(a.UnknownRules) == 1) == tt.settled {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 		s.wantRemains(t, tt.remains)
@@ -336,7 +336,7 @@ func TestSettleAfterChange(t *testing.T) {
 	s := withRules(t, both)
 	token := s.reserve(t, `,"cost":300`).Reservation
 	s.rules = parseRules(t, tokensRule)
-	if a := s.settle(t, token, 0); !a.Settled || fmt.Sprint(a.Gone) != "[other]" || a.Why == "" {
+	if a := s.settle(t, token, 0); !a.Settled || fmt.Sprint(a.UnknownRules) != "[other]" || a.Reason == "" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	s.rules = parseRules(t, both)
@@ -347,7 +347,7 @@ func TestSettleAfterChange(t *testing.T) {
 	}
 }
 
-// A limit that a plan or a key has is settled as such.
+// A limit of a plan or of a key is settled in its bucket.
 func TestSettleTiers(t *testing.T) {
 	s := withRules(t, `
 rules:
@@ -374,7 +374,7 @@ rules:
 	}
 }
 
-// What a fail mode granted was not charged and cannot be settled; and while the store is away nothing is.
+// A check that a fail mode allowed was not charged and is not settled. While the store is unavailable nothing is settled.
 func TestSettleStoreAway(t *testing.T) {
 	store := &away{Store: memstore.New()}
 	s := newService(t, store, parseRules(t, tokensRule))
@@ -384,7 +384,7 @@ func TestSettleStoreAway(t *testing.T) {
 	if *local.Degraded != "local" {
 		t.Error(local.body)
 	}
-	if a := s.settle(t, token, 0); a.status != 503 || a.header.Get("Retry-After") == "" || !strings.Contains(a.Detail, "the store does not answer") {
+	if a := s.settle(t, token, 0); a.status != 503 || a.header.Get("Retry-After") == "" || !strings.Contains(a.Detail, "store unavailable") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	s.rules = parseRules(t, "rules: [{name: tokens, on_failure: closed, limit: {rate: 1000/day, algorithm: fixed_window}}]")
@@ -405,7 +405,7 @@ func TestSettleStoreAway(t *testing.T) {
 	s.wantRemains(t, "tokens 1000")
 }
 
-// What would not fit in a token is refused before it is charged; the largest that fits can be settled.
+// A check that does not fit in a token is rejected before it is charged; the largest one that fits can be settled.
 func TestReservationSize(t *testing.T) {
 	s := withRules(t, `
 rules:
@@ -428,12 +428,12 @@ rules:
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if a := s.expect(t, 200, "/v1/check", body(8000)+`,"peek":true}`); a.left(t) != 5 {
-		t.Errorf("it was not given back: %s", a.body)
+		t.Errorf("not refunded: %s", a.body)
 	}
 }
 
-// Reservations of version 1, from before an update, are settled until they expire. They have no marks: of a bucket as much is
-// given back as the take itself proves has not worn off.
+// Reservations of version 1, from before an update, are settled until they expire. They have no marks: the refund to a bucket
+// is limited to the part that, by the receipt alone, cannot have been replenished.
 func TestSettleVersion1(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withRules(t, "rules: [{name: tokens, limit: {rate: 60/min, burst: 100}}]")
@@ -461,7 +461,7 @@ func TestSettleVersion1(t *testing.T) {
 	})
 }
 
-// What a settlement leaves of debt is bounded, and what is not charged is said.
+// The usage after a settlement is capped, and the cost above the cap is returned as forgiven.
 func TestSettleForgives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withRules(t, "rules: [{name: tokens, limit: {rate: 1/s, burst: 10}}]")
@@ -471,7 +471,7 @@ func TestSettleForgives(t *testing.T) {
 		}
 		a = s.expect(t, 429, "/v1/check", `{"attributes":{}}`)
 		if reset := *a.Limits[0].ResetAfterMS; reset != 3_700_000 {
-			t.Errorf("it is full in %d ms, want 3,700,000", reset)
+			t.Errorf("fully reset in %d ms, want 3,700,000", reset)
 		}
 		<-time.After(3_690 * time.Second)
 		s.wantRemains(t, "tokens 0")
@@ -480,7 +480,7 @@ func TestSettleForgives(t *testing.T) {
 	})
 }
 
-// Reserve 5 and settle at 10 five seconds later, again and again, on one a second with a burst of 10: the use is the rate's.
+// Repeatedly reserving 5 and settling 10 five seconds later, with a rate of 1/s and a burst of 10, uses the rate exactly.
 func TestSettleLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withRules(t, "rules: [{name: tokens, limit: {rate: 1/s, burst: 10}}]")
@@ -500,7 +500,7 @@ func TestSettleLate(t *testing.T) {
 			}
 		}
 		if took := time.Since(began); took != 1990*time.Second {
-			t.Errorf("2,000 were used in %v, want 1,990 s", took)
+			t.Errorf("a usage of 2,000 took %v, want 1,990 s", took)
 		}
 	})
 }

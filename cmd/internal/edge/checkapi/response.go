@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// answer writes what became of a check.
+// answer appends the result of a check to c.out.
 func (c *call) answer(result *checkResult) {
 	allowed := result.status == http.StatusOK
 	b := append(c.out, `{"allowed":`...)
@@ -36,11 +36,11 @@ func (c *call) answer(result *checkResult) {
 	} else {
 		b = append(b, "null"...)
 	}
-	b = append(b, `,"why":`...)
+	b = append(b, `,"reason":`...)
 	c.out = append(appendString(b, result.reason), '}')
 }
 
-// appendLimit writes a decision.
+// appendLimit appends the decision of one limit.
 func appendLimit(b []byte, t *sluice.Take, d *sluice.Decision) []byte {
 	b = appendString(append(b, `{"rule":`...), t.Rule.Name)
 	b = strconv.AppendBool(append(b, `,"allowed":`...), d.Allowed)
@@ -58,21 +58,21 @@ func appendLimit(b []byte, t *sluice.Take, d *sluice.Decision) []byte {
 	}
 	b = appendField(b, "delay_ms", millis(d.Delay))
 	b = append(append(append(b, `,"source":"`...), d.Source.String()...), '"')
-	b = strconv.AppendBool(append(b, `,"shadow":`...), d.ShadowDenied)
-	b = strconv.AppendBool(append(b, `,"never":`...), d.ExceedsLimit)
+	b = strconv.AppendBool(append(b, `,"shadow_denied":`...), d.ShadowDenied)
+	b = strconv.AppendBool(append(b, `,"exceeds_limit":`...), d.ExceedsLimit)
 	if t.Cost < 0 {
 		b = appendField(b, "refunded", -d.Granted)
 	}
 	return append(b, '}')
 }
 
-// appendField writes a number that is not the first field.
+// appendField appends a number as a field, with a comma before it.
 func appendField(b []byte, name string, n int64) []byte {
 	b = append(append(append(b, `,"`...), name...), `":`...)
 	return strconv.AppendInt(b, n, 10)
 }
 
-// millis is rounded up: who waits so long does not come too early.
+// millis returns d in milliseconds, rounded up, so that a client that waits this long is not too early.
 func millis(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -80,7 +80,7 @@ func millis(d time.Duration) int64 {
 	return int64((d-1)/time.Millisecond) + 1
 }
 
-// appendString writes a string of JSON. What is not UTF-8 becomes the replacement character.
+// appendString appends a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func appendString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')

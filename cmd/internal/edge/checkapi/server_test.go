@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// server is an API behind a real listener.
+// server is an API on a TCP listener.
 type server struct{ url string }
 
 func newServer(t testing.TB, h http.Handler) *server {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 )
 
-// strangeStrings are JSON strings of different values, as callers write them that copy what a client sent: raw bytes, escapes
-// of halves of pairs, as JavaScript and Python write them, NUL and other control characters.
+// strangeStrings are JSON strings with different values, as callers write them that copy headers of clients: raw bytes,
+// escaped unpaired surrogates, as JavaScript and Python write them, NUL and other control characters.
 func strangeStrings() []string {
 	all := []string{
 		`"\ud800"`, `"\ud801"`, `"\udc00"`, `"\ud800\ud800"`, `"\ud800\udc00"`, `"\udc00\ud800"`, `"\ud800a"`, `"\ud800\u0061\u0061"`,
@@ -20,7 +20,7 @@ func strangeStrings() []string {
 	for _, value := range rlstest.StrangeValues {
 		switch {
 		case value == "\xed\xa0\x80": // the bytes of \ud800
-		case strings.TrimSpace(value) != value || value == "": // headers are trimmed, and empty ones are none
+		case strings.TrimSpace(value) != value || value == "": // headers are trimmed, and empty ones are absent
 		case utf8.ValidString(value):
 			b, err := json.Marshal(value)
 			if err != nil {
@@ -34,8 +34,8 @@ func strangeStrings() []string {
 	return all
 }
 
-// Whatever a client put into a header, a check of it is decided by it alone: no value fails the check, and no two values share
-// a bucket. Attributes that no rule reads change nothing.
+// Any header value of a client can be checked: no value fails the check, and no two values share a bucket. Attributes that no
+// rule reads have no effect.
 func TestStrangeValues(t *testing.T) {
 	s := withRules(t, someRules...)
 	bodies := map[string]func(string) string{

@@ -14,35 +14,35 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// A reservation is a token that holds all that settling needs, so that nothing is kept here and any process with the
-// secret can settle it:
+// A reservation is a token with all data that a settlement needs, so that the service stores nothing and any instance with
+// the secret can settle it:
 //
 //	version   1 byte
 //	expires   8 bytes, milliseconds since 1970
-//	id        16 bytes, random: what the store remembers when it is settled
-//	takes     each: flags, identity of the algorithm, digest of the limit, At, what was charged, of how much, the process
-//	          that decided if the store could not; rule, key and slot, each with its length
-//	MAC       32 bytes, HMAC-SHA256 of all before
+//	id        16 bytes, random; the store remembers it once it is settled
+//	takes     each: flags, identity of the algorithm, digest of the limit, receipt, charged cost, limit, the process that
+//	          decided if the store was unavailable; rule, key and hash tag, each with its length
+//	MAC       32 bytes, HMAC-SHA256 of everything before
 //
-// Version 1 has neither of how much nor the process, and no marks. It is read until the last has expired.
+// Version 1 has neither the limit nor the process, and no marks. It is accepted until the last such token has expired.
 //
-// It is authenticated and not secret: its keys are what the caller has sent, or digests of it.
+// A token is authenticated but not secret: its keys are values sent by the client, or digests of them.
 type reservation struct {
 	expires time.Time
 	id      [16]byte
 	takes   []reserved
 }
 
-// reserved is one take that was charged.
+// reserved is one charged take.
 type reserved struct {
 	rule, key, hashTag string
-	identity           uint64 // of the algorithm: another counts elsewhere
-	limit              uint64 // digest of the limit: a rule's limit may depend on the key or a plan
+	identity           uint64 // identity of the algorithm; a limit with another one uses another bucket
+	limit              uint64 // digest of the limit; a rule can have different limits per key or plan
 	at, charged        int64
-	of                 int64  // the limit when it was charged; 0: unknown
-	process            uint64 // that decided while the store was unavailable; 0: the store decided
-	fixed              bool   // the rule says what a request costs, so that only a cancellation changes it
-	marked             bool   // the store has made a mark for it
+	of                 int64  // limit at the time of the charge; 0 if unknown
+	process            uint64 // process that decided while the store was unavailable; 0 if the store decided
+	fixed              bool   // the rule sets the cost, so that only a cancellation changes the charge
+	marked             bool   // the store has a mark for it
 }
 
 const (
@@ -54,15 +54,15 @@ const (
 	markedFlag   = 2
 	localFlag    = 4
 
-	// maxToken bounds a token in bytes, before it is written as text. With it a settlement fits in a body.
+	// maxToken is the maximum size of a token in bytes before Base64, so that a settlement fits in a body.
 	maxToken = 32 << 10
 	maxTakes = 1024
 )
 
-// tokens makes and reads reservations.
+// tokens encodes and decodes reservations.
 type tokens struct {
 	key     [sha256.Size]byte
-	process uint64 // names this process
+	process uint64 // random ID of this process
 }
 
 func newTokens(secret []byte) tokens {
@@ -75,7 +75,7 @@ func newTokens(secret []byte) tokens {
 	return tokens{sha256.Sum256(append([]byte("sluice reservations\x00"), secret...)), binary.BigEndian.Uint64(name[:]) | 1}
 }
 
-// tokenSize is at most how large the token of these takes becomes.
+// tokenSize returns an upper bound of the size in bytes of the token for takes.
 func tokenSize(takes []sluice.Take) int {
 	n := tokenHead + macSize
 	for i := range takes {
@@ -87,7 +87,7 @@ func tokenSize(takes []sluice.Take) int {
 
 var encoding = base64.RawURLEncoding.Strict()
 
-// write appends the token as text.
+// write appends the token in Base64.
 func (t *tokens) write(text []byte, r *reservation) []byte {
 	b := append(make([]byte, 0, 512), tokenVersion)
 	b = binary.BigEndian.AppendUint64(b, uint64(r.expires.UnixMilli()))
@@ -127,11 +127,11 @@ func (t *tokens) mac(b []byte) []byte {
 }
 
 var (
-	errForged  = errors.New("not a reservation that this service gave")
+	errForged  = errors.New("not a reservation of this service")
 	errExpired = errors.New("the reservation has expired")
 )
 
-// read returns what a token holds.
+// read decodes a token. It returns errForged or errExpired if it is invalid.
 func (t *tokens) read(text string, now time.Time) (*reservation, error) {
 	if len(text) > encoding.EncodedLen(maxToken) {
 		bounds.Reservation.Reached()
@@ -152,7 +152,7 @@ func (t *tokens) read(text string, now time.Time) (*reservation, error) {
 	}
 	for d := (decoder{b: b[tokenHead:]}); len(d.b) > 0; {
 		k := d.reserved(b[0])
-		if d.bad || len(r.takes) == maxTakes { // of another version with the same number, since it is authentic
+		if d.bad || len(r.takes) == maxTakes { // written by another version with the same number, since the MAC is valid
 			return nil, errForged
 		}
 		r.takes = append(r.takes, k)
@@ -160,13 +160,13 @@ func (t *tokens) read(text string, now time.Time) (*reservation, error) {
 	return r, nil
 }
 
-// decoder reads the parts of a token.
+// decoder decodes the parts of a token.
 type decoder struct {
 	b   []byte
 	bad bool
 }
 
-// reserved is one take of a token of this version.
+// reserved decodes one take of a token of the given version.
 func (d *decoder) reserved(version byte) (k reserved) {
 	flags := d.byte()
 	k.fixed = flags&fixedFlag != 0
@@ -182,7 +182,7 @@ func (d *decoder) reserved(version byte) (k reserved) {
 	return k
 }
 
-// next is so many bytes more, or none.
+// next returns the next n bytes. If there are fewer, it returns nil and marks the token as bad.
 func (d *decoder) next(n uint64) []byte {
 	if n > uint64(len(d.b)) {
 		d.bad, d.b = true, nil
@@ -219,7 +219,7 @@ func (d *decoder) uvarint() uint64 {
 
 func (d *decoder) string() string { return string(d.next(d.uvarint())) }
 
-// limitDigest tells limits of one rule apart.
+// limitDigest returns a digest that distinguishes the limits of one rule.
 func limitDigest(l *sluice.Limit) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(l.String()))

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// What nginx is told besides 403.
+// Headers of the response to nginx, which carry the actual status and body.
 const (
 	headerStatus = "X-Sluice-Status"
 	headerBody   = "X-Sluice-Body"
 )
 
-// maxBody bounds the body that is sent as a header: nginx has 4 KiB for all headers unless it is told otherwise.
+// maxBody is the maximum size of a body that is sent as a header: the default buffer of nginx for all headers is 4 KiB.
 const maxBody = 2 << 10
 
-// ForNginx has a handler of [New] answer nginx. It is to have a path of its own: the query is the client's where the proxy
-// is Caddy, and so are headers, so neither may say how to answer.
+// ForNginx wraps a handler of [New] for nginx. It must be served on a separate path: with Caddy the query and the headers are
+// the client's, so that neither may select the form of the response.
 func ForNginx(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := &answer403{ResponseWriter: w}
@@ -25,10 +25,11 @@ func ForNginx(h http.Handler) http.Handler {
 	})
 }
 
-// answer403 makes a 403 of any refusal. Faults of the service and of the proxy stay what they are: nginx answers 500.
+// answer403 is a response writer that converts 4xx and 503 to 403. Errors of the service and of the proxy are not converted:
+// nginx responds with 500.
 type answer403 struct {
 	http.ResponseWriter
-	status int // that was refused with; 0: none was
+	status int // the converted status; 0: not converted
 	body   []byte
 }
 
@@ -49,7 +50,7 @@ func (a *answer403) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// end sends the refusal, if it was one.
+// end sends the response if its status was converted.
 func (a *answer403) end() {
 	if a.status == 0 {
 		return

@@ -1,21 +1,23 @@
-// Package forwardauth answers proxies that ask for each request whether it may pass: nginx's auth_request, Caddy's
-// forward_auth, Traefik's ForwardAuth, and HAProxy with a few lines of Lua.
+// Package forwardauth implements forward authentication: a proxy sends a subrequest for each request, and the status of the
+// response decides whether the request is allowed. It supports nginx (auth_request), Caddy (forward_auth), Traefik
+// (ForwardAuth) and HAProxy (a Lua script).
 //
-// The proxy sends the headers of the request that it is about, and says the rest in headers of its own:
+// The subrequest has the headers of the request, and these headers set by the proxy:
 //
 //	X-Forwarded-Method: POST
 //	X-Forwarded-Uri: /posts?draft=1
 //	X-Forwarded-Host: api.example.com
 //	X-Forwarded-For: 203.0.113.7
 //
-// From these the request is put together again, and [httplimit.RulesMiddleware] decides about it as if it had arrived here. The
-// answer is 204 or whatever the middleware says: 429, 403, 400 and so on, with headers and body for the client.
+// The handler reconstructs the request and decides it as httplimit.RulesMiddleware would. The response is 204, or the
+// response of the middleware (429, 403, 400 and so on) with headers and body for the client.
 //
-// The first three are taken from the proxy's word, so nobody else may be able to ask. All three must be there, once
-// each. If one could be left out, a client of a proxy that does not set it could; and if it were there twice, one of
-// them would be the client's. There is one set of names and not a second one for nginx, which can set any, so that a
-// client has nothing to choose from. X-Forwarded-For is read as the rules' client_ip says.
+// The first three headers are trusted, so that only proxies may be able to reach the handler. Each must occur exactly once:
+// if one were optional, a client of a proxy that does not set it could forge it, and of two values one would be the client's.
+// There is only one set of names, also for nginx, which could set any, so that a client cannot choose between them.
+// X-Forwarded-For is evaluated by the client_ip of the rules.
 //
-// nginx takes a 429 for a fault and answers 500; it knows 401 and 403. With [ForNginx] all that is refused is a 403; the
-// true status is in X-Sluice-Status, and the body in X-Sluice-Body, since nginx drops the one that it is given.
+// nginx supports only 401 and 403; it treats a 429 as an error and responds with 500. With [ForNginx] the status of every
+// denied or rejected request is 403. The actual status is in X-Sluice-Status and the body in X-Sluice-Body, because nginx
+// drops the body of the subrequest.
 package forwardauth

@@ -14,38 +14,38 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// What the proxy says about the request.
+// Headers of the subrequest that describe the request.
 const (
 	forwardedMethod = "X-Forwarded-Method"
 	forwardedURI    = "X-Forwarded-Uri"
 	forwardedHost   = "X-Forwarded-Host"
 )
 
-// New makes a handler that answers with the status that the client should get. Requests that rules delay wait at most so
-// long; the proxy must have more patience than that, or it takes the wait for a service that is away.
-func New(limiter *sluice.Limiter, set func() *rules.Set, maxWait time.Duration) http.Handler {
-	// The proxy has the request served, so how it ends is not known here.
-	c := admission.Config{Headers: quota.DefaultHeaders(), MaxDelay: maxWait, ChargeAnyStatus: true}
+// New returns a handler that responds with the status for the client. Rules delay a request by at most maxDelay; the timeout
+// of the proxy must be longer, because it would otherwise treat the delay as a failure of the service.
+func New(limiter *sluice.Limiter, set func() *rules.Set, maxDelay time.Duration) http.Handler {
+	// The proxy forwards the request, so that its outcome is unknown here.
+	c := admission.Config{Headers: quota.DefaultHeaders(), MaxDelay: maxDelay, ChargeAnyStatus: true}
 	return &handler{admission.New(limiter, set, c)}
 }
 
 type handler struct{ control *admission.Controller }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// An answer is for this request and no other: no cache on the way may keep it.
+	// A decision applies to one request and must not be cached.
 	w.Header()["Cache-Control"] = noStore
 	asked, err := original(r)
 	switch {
-	case err != nil: // the client is not at fault
-		problem.New(http.StatusInternalServerError, "The proxy does not ask as it should: "+err.Error()+".").Write(w)
+	case err != nil: // not an error of the client
+		problem.New(http.StatusInternalServerError, "The proxy is misconfigured: "+err.Error()+".").Write(w)
 	case asked.URL == nil:
-		problem.New(http.StatusBadRequest, "The path is malformed, or can be read in more than one way.").Write(w)
+		problem.New(http.StatusBadRequest, "The path is ambiguous or malformed.").Write(w)
 	default:
 		h.decide(w, asked)
 	}
 }
 
-// decide answers whether a request may pass.
+// decide decides a request and writes the response.
 func (h *handler) decide(w http.ResponseWriter, asked *http.Request) {
 	a, err := h.control.Admit(w, asked, nil, admission.Try{})
 	switch {
@@ -65,7 +65,7 @@ func (h *handler) decide(w http.ResponseWriter, asked *http.Request) {
 
 var noStore = []string{"no-store"}
 
-// original is the request that the proxy asks about. The one that it asked with must not be used any more.
+// original returns the request of the client. The subrequest r must not be used afterwards.
 func original(r *http.Request) (*http.Request, error) {
 	method, err := one(r, forwardedMethod)
 	if err != nil {
@@ -80,12 +80,12 @@ func original(r *http.Request) (*http.Request, error) {
 		return nil, err
 	}
 	if method == "" || strings.ContainsAny(method, ", \t") {
-		return nil, fmt.Errorf("%s is %q: the proxy has to set it to the request's method, in place of what the client sent",
+		return nil, fmt.Errorf("%s is %q: the proxy must set it to the request's method and remove the client's value",
 			forwardedMethod, method)
 	}
 	o := r.WithContext(r.Context()) // a copy
 	o.Method, o.Host, o.RequestURI, o.URL = method, host, uri, parse(uri)
-	// What the client sent is what rules may look at. The body is the proxy's to send on.
+	// Rules see only headers of the client. The proxy forwards the body.
 	for _, name := range []string{forwardedMethod, forwardedURI, forwardedHost} {
 		delete(o.Header, name)
 	}
@@ -93,21 +93,21 @@ func original(r *http.Request) (*http.Request, error) {
 	return o, nil
 }
 
-// one is a header that must be there once.
+// one returns the value of a header that must occur exactly once.
 func one(r *http.Request, name string) (string, error) {
 	switch lines := r.Header[name]; len(lines) {
 	case 0:
-		return "", fmt.Errorf("%s is missing: the proxy has to set it", name)
+		return "", fmt.Errorf("%s is missing: the proxy must set it", name)
 	case 1:
 		return lines[0], nil
 	default:
-		return "", fmt.Errorf("%s is there %d times: the proxy has to set it in place of what the client sent, "+
-			"and not beside it", name, len(lines))
+		return "", fmt.Errorf("%s occurs %d times: the proxy must replace the client's value instead of adding one",
+			name, len(lines))
 	}
 }
 
-// parse reads a URI as a server does that gets it in the first line of a request. It is nil if Go's would refuse it, or
-// others might take it for something else: behind the proxy there is any kind of server.
+// parse parses a request target as Go's server does. It returns nil if Go's server would reject it, or if another server
+// might parse it differently, because the application behind the proxy may be any kind of server.
 func parse(uri string) *url.URL {
 	u, err := url.ParseRequestURI(uri)
 	if err != nil || uri[0] != '/' || strings.ContainsAny(uri, "# ") {

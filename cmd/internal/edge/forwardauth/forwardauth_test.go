@@ -19,7 +19,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// newHandler makes a handler with rules as a file has them.
+// newHandler returns a handler with the rules of a rule file.
 func newHandler(t testing.TB, store sluice.Store, file string) http.Handler {
 	t.Helper()
 	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "rules.yaml", Data: []byte(file)})
@@ -37,7 +37,7 @@ func newHandler(t testing.TB, store sluice.Store, file string) http.Handler {
 	return forwardauth.New(limiter, func() *rules.Set { return set }, time.Second)
 }
 
-// question is what a proxy asks about a request. Headers are lines; those of the proxy come first.
+// question returns the subrequest for a request. lines are further headers, after those of the proxy.
 func question(method, uri string, lines ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/v1/auth?q=of+the+client", nil)
 	r.RemoteAddr = "10.0.0.1:1234"
@@ -65,7 +65,7 @@ func body(t testing.TB, resp *http.Response) string {
 	return string(b)
 }
 
-// Rules see all of the request that the proxy asks about, and nothing of the one that it asks with.
+// Rules see all parts of the request of the client, and none of the subrequest.
 func TestOriginal(t *testing.T) {
 	for name, test := range map[string]struct {
 		rule    string
@@ -92,7 +92,7 @@ func TestOriginal(t *testing.T) {
 			question("GET", "/", "X-Forwarded-For: 10.9.9.9, 192.0.2.1"),
 			question("GET", "/", "X-Forwarded-For: 192.0.2.1, 192.0.2.2"),
 		},
-		"the proxy's words are no headers of the request": {
+		"headers of the proxy": {
 			"match: {path: /a, header: {X-Forwarded-Uri: {present: false}}}",
 			question("GET", "/a"), question("GET", "/b"),
 		},
@@ -113,12 +113,12 @@ func TestOriginal(t *testing.T) {
 }
 
 func ownHost(r *http.Request, host string) *http.Request {
-	r.Host = "api.example.com" // that of the question does not count
+	r.Host = "api.example.com" // the host of the subrequest is ignored
 	r.Header.Set("X-Forwarded-Host", host)
 	return r
 }
 
-// A proxy that does not say all, or lets the client say it too, is told what is wrong, and nothing passes.
+// If the proxy does not set a header, or the client can set it too, the request is rejected with the reason.
 func TestMisasked(t *testing.T) {
 	h := newHandler(t, memstore.New(), "rules: [{name: r, limit: 100/h}]")
 	without := func(name string) *http.Request {
@@ -127,14 +127,14 @@ func TestMisasked(t *testing.T) {
 		return r
 	}
 	for want, r := range map[string]*http.Request{
-		"X-Forwarded-Method is missing: the proxy has to set it": without("X-Forwarded-Method"),
-		"X-Forwarded-Uri is missing":                             without("X-Forwarded-Uri"),
-		"X-Forwarded-Host is missing":                            without("X-Forwarded-Host"),
-		"X-Forwarded-Uri is there 2 times":                       question("GET", "/", "X-Forwarded-Uri: /"),
-		"X-Forwarded-Method is there 2 times":                    question("GET", "/", "X-Forwarded-Method: GET"),
-		"X-Forwarded-Host is there 3 times":                      question("GET", "/", "X-Forwarded-Host: a", "X-Forwarded-Host: b"),
-		`X-Forwarded-Method is \"GET, POST\"`:                    question("GET, POST", "/"),
-		`X-Forwarded-Method is \"\"`:                             question("", "/"),
+		"X-Forwarded-Method is missing: the proxy must set it": without("X-Forwarded-Method"),
+		"X-Forwarded-Uri is missing":                           without("X-Forwarded-Uri"),
+		"X-Forwarded-Host is missing":                          without("X-Forwarded-Host"),
+		"X-Forwarded-Uri occurs 2 times":                       question("GET", "/", "X-Forwarded-Uri: /"),
+		"X-Forwarded-Method occurs 2 times":                    question("GET", "/", "X-Forwarded-Method: GET"),
+		"X-Forwarded-Host occurs 3 times":                      question("GET", "/", "X-Forwarded-Host: a", "X-Forwarded-Host: b"),
+		`X-Forwarded-Method is \"GET, POST\"`:                  question("GET, POST", "/"),
+		`X-Forwarded-Method is \"\"`:                           question("", "/"),
 	} {
 		for _, resp := range []*http.Response{ask(h, r.Clone(t.Context())), ask(forwardauth.ForNginx(h), r)} {
 			if got := body(t, resp); resp.StatusCode != http.StatusInternalServerError || !strings.Contains(got, want) || resp.Header.Get("X-Sluice-Status") != "" {
@@ -143,11 +143,11 @@ func TestMisasked(t *testing.T) {
 		}
 	}
 	if got := ask(h, question("GET", "/")).Header.Get("X-Ratelimit-Remaining"); got != "99" {
-		t.Errorf("%s remain: what was refused was counted", got)
+		t.Errorf("%s remaining: rejected requests were counted", got)
 	}
 }
 
-// A target that servers read differently is refused, also where no rule looks at paths.
+// A target that servers parse differently is rejected, even if no rule matches paths.
 func TestTargets(t *testing.T) {
 	h := newHandler(t, memstore.New(), "rules: [{name: r, limit: 100/h}]")
 	for uri, want := range map[string]int{
@@ -165,14 +165,14 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// down is a store that does not answer.
+// down is an unavailable store.
 type down struct{}
 
 var errDown = errors.New("down")
 
 func (down) Apply(_ context.Context, _ []sluice.Take, _ []sluice.Decision) error { return errDown }
 
-// For nginx all refusals are 403, and say what they are.
+// For nginx every denial and rejection is a 403 that carries the actual status.
 func TestNginx(t *testing.T) {
 	const file = `
 deny: [{path: /internal}]
@@ -187,12 +187,12 @@ rules:
 		handler http.Handler
 		uri     string
 		headers []string
-		status  string // of X-Sluice-Status; empty: it passes
+		status  string // X-Sluice-Status; empty: allowed
 	}{
 		"passes":      {working, "/", nil, ""},
 		"open":        {broken, "/open", nil, ""},
 		"denied":      {working, "/none", nil, "429"},
-		"refused":     {working, "/internal", nil, "403"},
+		"rejected":    {working, "/internal", nil, "403"},
 		"twice":       {working, "/key", []string{"X-User: a", "X-User: b"}, "400"},
 		"long":        {working, "/key", []string{"X-User: " + strings.Repeat("a", 10_000)}, "431"},
 		"closed":      {broken, "/closed", nil, "503"},
@@ -209,14 +209,14 @@ rules:
 				return
 			}
 			if got := http.StatusText(plain.StatusCode); got == "" || !strings.HasPrefix(plain.Status, test.status) {
-				t.Errorf("for others it is %s, want %s", plain.Status, test.status)
+				t.Errorf("for other proxies it is %s, want %s", plain.Status, test.status)
 			}
 			if mapped.StatusCode != 403 || mapped.Header.Get("X-Sluice-Status") != test.status {
 				t.Errorf("%d, %v", mapped.StatusCode, mapped.Header)
 			}
 			for name := range plain.Header {
 				if mapped.Header.Get(name) == "" {
-					t.Errorf("%s is not told", name)
+					t.Errorf("%s is missing", name)
 				}
 			}
 			var p struct{ Status json.Number }
@@ -230,7 +230,7 @@ rules:
 	}
 }
 
-// A fault of ours is told as one, also to nginx.
+// An internal error is a 500, also for nginx.
 func TestFault(t *testing.T) {
 	limiter, err := sluice.NewWithRules(memstore.New(), nil)
 	if err != nil {
@@ -244,7 +244,7 @@ func TestFault(t *testing.T) {
 	}
 }
 
-// What the application answers is not known here, so rules that charge by it charge always.
+// Rules that charge by status charge every request, because the response of the application is unknown here.
 func TestChargeByStatus(t *testing.T) {
 	h := newHandler(t, memstore.New(), "rules: [{name: failed-logins, limit: 2/h, charge: {status: [401]}}]")
 	for i, want := range []int{204, 204, 429} {
@@ -254,7 +254,7 @@ func TestChargeByStatus(t *testing.T) {
 	}
 }
 
-// Requests that a rule delays wait for their turn, but no longer than the proxy does.
+// Rules delay requests by at most maxDelay.
 func TestDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, memstore.New(), "rules: [{name: slow, limit: {rate: 2/s, burst: 10, algorithm: leaky_queue}}]")
@@ -276,7 +276,7 @@ func TestDelay(t *testing.T) {
 			count[<-statuses]++
 		}
 		if count[204] != 2 || count[429] != 3 {
-			t.Errorf("within a second two can have a place: %v", count)
+			t.Errorf("statuses %v, want two requests within a second", count)
 		}
 	})
 }
@@ -298,7 +298,7 @@ func (u unreadable) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// No answer may be kept by a cache.
+// No response may be cached.
 func TestNoStore(t *testing.T) {
 	h := newHandler(t, memstore.New(), "rules: [{name: r, limit: 1/h}]")
 	for i, h := range []http.Handler{h, h, forwardauth.ForNginx(h)} {

@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// FuzzSameAsMiddleware: a request that is asked about is decided as if it had arrived, or it is refused.
+// FuzzSameAsMiddleware: a request is decided as by RulesMiddleware, or rejected.
 func FuzzSameAsMiddleware(f *testing.F) {
 	for _, seed := range [][3]string{
 		{"GET", "/", "example.com"},
@@ -60,7 +60,7 @@ deny:
 		line := method + " " + uri + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n"
 		arrived, err := http.ReadRequest(bufio.NewReader(strings.NewReader(line)))
 		if err != nil || arrived.Method != method || arrived.RequestURI != uri || len(arrived.Header) > 0 {
-			return // it cannot arrive
+			return // not a valid request
 		}
 		q := httptest.NewRequest(http.MethodGet, "/v1/auth", nil)
 		q.Header.Set("X-Forwarded-Method", method)
@@ -70,10 +70,10 @@ deny:
 		asked.ServeHTTP(got, q)
 		middleware.ServeHTTP(want, arrived)
 		if got.Code != want.Code && got.Code != http.StatusBadRequest {
-			t.Errorf("%q: asked %d, arrived %d", line, got.Code, want.Code)
+			t.Errorf("%q: status %d, RulesMiddleware %d", line, got.Code, want.Code)
 		}
 		if got.Code == http.StatusBadRequest && want.Code != http.StatusBadRequest && strings.HasPrefix(uri, "/") && !strings.Contains(uri, "#") {
-			t.Errorf("%q is refused: %s", line, got.Body)
+			t.Errorf("%q is rejected: %s", line, got.Body)
 		}
 	})
 }

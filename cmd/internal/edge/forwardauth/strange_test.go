@@ -13,8 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// Whatever bytes HTTP allows in a header, the request is limited by them alone: no value is an error, and no two values share a
-// bucket.
+// Every byte sequence that HTTP allows in a header is its own key: no value is an error, and no two values share a bucket.
 func TestStrangeHeaders(t *testing.T) {
 	s := httptest.NewServer(newHandler(t, memstore.New(), "rules:\n- {name: users, per: [header:X-User], limit: 1/day}\n"))
 	t.Cleanup(s.Close)
@@ -42,7 +41,7 @@ func TestStrangeHeaders(t *testing.T) {
 	}
 	for _, value := range rlstest.StrangeValues {
 		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) || value == " " {
-			continue // HTTP has no such headers, and " " is ""
+			continue // invalid in HTTP headers, and " " is equal to ""
 		}
 		if first, again := ask(value), ask(value); first != http.StatusNoContent || again != http.StatusTooManyRequests {
 			t.Errorf("%.20q: %d, then %d", value, first, again)

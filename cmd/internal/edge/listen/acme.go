@@ -21,35 +21,35 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// ACME is how certificates are had from an authority (RFC 8555), and renewed. Who uses it accepts the authority's terms.
+// ACME obtains and renews certificates from a CA (RFC 8555). Using it accepts the CA's terms of service.
 //
-// The authority asks whether a domain is ours on the listener itself, on port 443 as clients see it (TLS-ALPN-01), and on
-// HTTP if there is such a listener, on port 80 (HTTP-01).
+// The CA verifies domains on the listener itself, which it must reach on port 443 (TLS-ALPN-01), and on the listener of HTTP, if
+// set, which it must reach on port 80 (HTTP-01).
 type ACME struct {
 	Domains   []string
-	Email     string // where the authority writes to; may be empty
-	Directory string // URL; default Let's Encrypt's
-	CA        string // who signs the directory's own certificate, PEM; default: those that the system trusts
-	Cache     string // directory of the account's key, certificates and their keys; only its owner may read it
-	HTTP      string // host:port of a listener that answers the authority, and sends all others to https; empty: none
+	Email     string // contact address; may be empty
+	Directory string // URL; default: Let's Encrypt
+	CA        string // PEM file of CAs that verify the ACME server; default: the system's
+	Cache     string // directory of the account key, certificates and private keys, mode 0700
+	HTTP      string // host:port of a listener for HTTP-01 that redirects other requests to https; empty: none
 
-	dry bool // nothing is created
+	dry bool // check only: create nothing
 }
 
-// acmeManager has the certificates of an authority.
+// acmeManager manages the certificates of a CA.
 //
-// Clients never wait for one, nor can they have one asked for: that is done in the background, for the domains that were
-// configured. Until then there is none.
+// Certificates are requested in the background and only for configured domains. Clients never wait for one and cannot cause a
+// request for one.
 type acmeManager struct {
 	cfg     ACME
 	manager *autocert.Manager
 	client  *stoppable
-	ready   map[string]*atomic.Bool // domains that have one
+	ready   map[string]*atomic.Bool // domains with a certificate
 }
 
 func newACME(cfg ACME) (*acmeManager, error) {
 	if len(cfg.Domains) == 0 {
-		return nil, errors.New("acme: there are no domains: write those that certificates are for")
+		return nil, errors.New("acme: there are no domains: write the domains of the certificates")
 	}
 	a := &acmeManager{cfg: cfg, ready: map[string]*atomic.Bool{}}
 	for _, d := range cfg.Domains {
@@ -78,45 +78,45 @@ func newACME(cfg ACME) (*acmeManager, error) {
 	return a, nil
 }
 
-// ownDirectory makes a directory for keys, unless dry is set, and refuses one that others may read.
+// ownDirectory creates a directory for keys, unless dry is set. A directory that other users can access is an error.
 func ownDirectory(path string, dry bool) error {
 	if path == "" {
-		return errors.New("acme: there is no directory for keys and certificates: set cache")
+		return errors.New("acme: there is no directory for keys and certificates: set cache_dir")
 	}
 	create := func() error { return plainfile.Mkdir(path, 0o700) }
 	if dry {
 		create = func() error { return plainfile.CheckMkdir(path) }
 	}
 	if err := create(); err != nil {
-		return fmt.Errorf("acme: cache: %w", err)
+		return fmt.Errorf("acme: cache_dir: %w", err)
 	}
 	info, err := os.Stat(path)
 	if dry && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("acme: cache: %w", err)
+		return fmt.Errorf("acme: cache_dir: %w", err)
 	}
 	if readable := info.Mode().Perm() & 0o077; readable != 0 && runtime.GOOS != "windows" {
-		return fmt.Errorf("acme: cache: others may read %s (mode %v), and keys are in it: chmod 700 it", path, fs.FileMode(info.Mode().Perm()))
+		return fmt.Errorf("acme: cache_dir: other users can access %s (mode %v), which contains private keys: chmod 700 it", path, fs.FileMode(info.Mode().Perm()))
 	}
 	return nil
 }
 
-// directoryClient speaks to the authority.
+// directoryClient returns the HTTP client for the CA.
 func directoryClient(ca string) (*stoppable, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if ca != "" {
 		roots, err := pemfile.Pool(ca)
 		if err != nil {
-			return nil, fmt.Errorf("acme: ca: %w", err)
+			return nil, fmt.Errorf("acme: ca_file: %w", err)
 		}
 		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
 	return &stoppable{next: transport, stopped: make(chan struct{})}, nil
 }
 
-// stoppable ends all requests once it is stopped: the manager would go on for minutes.
+// stoppable aborts all requests when it is stopped. Otherwise the manager would retry for minutes after shutdown.
 type stoppable struct {
 	next    *http.Transport
 	stopped chan struct{}
@@ -139,25 +139,26 @@ func (s *stoppable) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// isChallenge tells whether it is the authority that connects (RFC 8737).
+// isChallenge reports whether a connection is a TLS-ALPN-01 challenge of the CA (RFC 8737).
 func isChallenge(hello *tls.ClientHelloInfo) bool {
 	return len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acme.ALPNProto
 }
 
-// challenge is how the authority is answered. It has no certificate to show, and no request: nobody serves this protocol.
+// challenge returns the TLS configuration for challenges. It needs no client certificate; no requests are served on such a
+// connection, because no server speaks its protocol.
 func (a *acmeManager) challenge() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{acme.ALPNProto},
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			if a.ready[hello.ServerName] == nil {
-				return nil, errors.New("acme: a challenge for a domain that is none of ours")
+				return nil, errors.New("acme: challenge for an unknown domain")
 			}
 			return a.manager.GetCertificate(hello)
 		},
 	}
 }
 
-// certificate is that of the domain that a client asks for. Without one the client gets one from files, if there are any.
+// certificate returns the certificate of the server name that a client requests, or nil: a certificate from files is then used.
 func (a *acmeManager) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	if ready := a.ready[name]; ready == nil || !ready.Load() {
@@ -166,8 +167,8 @@ func (a *acmeManager) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate,
 	return a.manager.GetCertificate(asked(name))
 }
 
-// asked is how certificates are asked for: with keys on elliptic curves, which all clients of this century's second decade
-// can use, so that there is one for each domain.
+// asked returns the ClientHello for requesting a certificate of the manager. It selects ECDSA, which all clients since about 2010
+// support, so that there is one certificate per domain.
 func asked(name string) *tls.ClientHelloInfo {
 	return &tls.ClientHelloInfo{ServerName: name, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}
 }

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// Authorities allow few failures an hour, and the manager remembers one for a minute.
+	// CAs allow few failures per hour, and the manager returns a cached failure for one minute.
 	minACMERetry, maxACMERetry = 61 * time.Second, time.Hour
-	acmeLook                   = time.Hour // at certificates that are there
+	acmeLook                   = time.Hour // interval of checks of existing certificates
 )
 
-// run has certificates asked for until the context ends, and says so when one is not renewed.
+// run requests missing certificates and logs those that are not renewed, until ctx is done.
 func (a *acmeManager) run(ctx context.Context, log *slog.Logger) {
 	stop := context.AfterFunc(ctx, func() { close(a.client.stopped) })
 	defer stop()
@@ -39,7 +39,7 @@ func (a *acmeManager) run(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// pause tells whether it was not ended.
+// pause waits for d and reports whether ctx was not done before.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -49,7 +49,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// obtain asks for the certificates that are missing, and tells whether there are all.
+// obtain requests the missing certificates and reports whether all are there.
 func (a *acmeManager) obtain(ctx context.Context, log *slog.Logger) (all bool) {
 	all = true
 	for _, domain := range a.cfg.Domains {
@@ -63,32 +63,31 @@ func (a *acmeManager) obtain(ctx context.Context, log *slog.Logger) (all bool) {
 		if err != nil {
 			all = false
 			if ctx.Err() == nil {
-				log.Error("no certificate yet: the authority has to reach this domain on port 443, or 80 with acme.http", "domain", domain, "error", err)
+				log.Error("ACME certificate request failed", "domain", domain, "error", err)
 			}
 			continue
 		}
 		a.ready[domain].Store(true)
-		log.Info("certificate from the authority", "domain", domain, "until", leaf(c).NotAfter.UTC())
+		log.Info("ACME certificate obtained", "domain", domain, "not_after", leaf(c).NotAfter.UTC())
 	}
 	return all
 }
 
-// look says so if a certificate ends soon: the manager renews it long before, and says nothing if it cannot.
+// look logs certificates that expire soon. The manager renews them long before, but does not report failures.
 func (a *acmeManager) look(log *slog.Logger, now time.Time) {
 	for _, domain := range a.cfg.Domains {
 		c, err := a.manager.GetCertificate(asked(domain))
 		if err != nil {
-			log.Error("the certificate cannot be used", "domain", domain, "error", err)
+			log.Error("ACME certificate unavailable", "domain", domain, "error", err)
 			continue
 		}
 		if expiresSoon(leaf(c), now) {
-			log.Error("the authority does not renew the certificate: see that it reaches this domain", "domain", domain, "until", leaf(c).NotAfter.UTC())
+			log.Error("ACME certificate not renewed", "domain", domain, "not_after", leaf(c).NotAfter.UTC())
 		}
 	}
 }
 
-// expiresSoon reports whether a certificate is valid for less than a sixth of its lifetime.
-// The manager renews it when a third is left.
+// expiresSoon reports whether less than 1/6 of a certificate's lifetime is left. The manager renews it when 1/3 is left.
 func expiresSoon(c *x509.Certificate, now time.Time) bool {
 	return c.NotAfter.Sub(now) < c.NotAfter.Sub(c.NotBefore)/6
 }
@@ -104,7 +103,7 @@ func leaf(c *tls.Certificate) *x509.Certificate {
 	return parsed
 }
 
-// listenACME adds listeners where authorities ask over HTTP.
+// listenACME adds the listeners for HTTP-01 challenges.
 func (s *Server) listenACME() error {
 	for _, c := range s.certificates {
 		if c.acme == nil || c.acme.cfg.HTTP == "" {
@@ -127,7 +126,8 @@ func (s *Server) listenACME() error {
 	return nil
 }
 
-// withoutPort has the manager know its domains also where port 80 is another one on this machine, and the authority says so.
+// withoutPort removes the port from the Host header, which a CA that connects to another port than 80 includes. Otherwise the
+// manager would not recognise its domains.
 func withoutPort(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host, _, err := net.SplitHostPort(r.Host); err == nil {

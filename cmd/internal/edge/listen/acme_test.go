@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
-// That certificates are had from an authority is tested in cmd/interop/acme, against a real one. Here the cache has them.
+// Requesting certificates from a real ACME server is tested in cmd/interop/acme. Here they are in the cache.
 
 func acmeListener(t *testing.T, edit func(*listen.TLS)) *running {
 	t.Helper()
@@ -28,14 +28,14 @@ func acmeListener(t *testing.T, edit func(*listen.TLS)) *running {
 		t.Fatal(err)
 	}
 	cfg := listen.TLS{ACME: &listen.ACME{
-		// Nobody is there, so that the other domain never has one.
+		// No server listens there, so the other domain never gets a certificate.
 		Domains: []string{"a.example.com", "b.example.com"}, Cache: cache, Directory: "http://127.0.0.1:1/dir",
 	}}
 	if edit != nil {
 		edit(&cfg)
 	}
 	r := start(t, listen.Config{HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: cfg}}})
-	for !r.logs.has("no certificate yet") || !r.logs.has("certificate from the authority") {
+	for !r.logs.has("ACME certificate request failed") || !r.logs.has("ACME certificate obtained") {
 		if t.Context().Err() != nil {
 			t.Fatal("the cache is not looked at")
 		}
@@ -68,7 +68,7 @@ func TestACMECached(t *testing.T) {
 	}
 }
 
-// What the authority speaks needs no client's certificate, and is no way around one.
+// Challenges need no client certificate, and cannot be used to bypass the one that clients need.
 func TestACMEIsNoWayAround(t *testing.T) {
 	ca := certtest.New(t)
 	file := filepath.Join(t.TempDir(), "ca.crt")
@@ -90,7 +90,7 @@ func TestACMEIsNoWayAround(t *testing.T) {
 	}
 }
 
-// The listener for the authority's questions sends everybody else to https.
+// The listener for HTTP-01 challenges redirects other requests to https.
 func TestACMEHTTP(t *testing.T) {
 	r := acmeListener(t, func(c *listen.TLS) { c.ACME.HTTP = "127.0.0.1:0" })
 	address := r.Addr("ACME").String()
@@ -121,14 +121,14 @@ func TestWrongACME(t *testing.T) {
 	}
 	own := filepath.Join(t.TempDir(), "a", "b")
 	for want, cfg := range map[string]listen.ACME{
-		"there are no domains":          {Cache: own},
-		"only to who can change DNS":    {Cache: own, Domains: []string{"*.example.com"}},
-		`"localhost" is no domain`:      {Cache: own, Domains: []string{"localhost"}},
-		`"../../x.example" is no`:       {Cache: own, Domains: []string{"../../x.example"}},
-		"set cache":                     {Domains: []string{"a.example.com"}},
-		"chmod 700":                     {Cache: open, Domains: []string{"a.example.com"}},
-		"no such file":                  {Cache: own, Domains: []string{"a.example.com"}, CA: "/nowhere"},
-		"there is no certificate in it": {Cache: own, Domains: []string{"a.example.com"}, CA: "acme_test.go"},
+		"there are no domains":                       {Cache: own},
+		"wildcard certificates need a DNS challenge": {Cache: own, Domains: []string{"*.example.com"}},
+		`"localhost" is not a domain`:                {Cache: own, Domains: []string{"localhost"}},
+		`"../../x.example" is not a domain`:          {Cache: own, Domains: []string{"../../x.example"}},
+		"set cache":                                  {Domains: []string{"a.example.com"}},
+		"chmod 700":                                  {Cache: open, Domains: []string{"a.example.com"}},
+		"no such file":                               {Cache: own, Domains: []string{"a.example.com"}, CA: "/nowhere"},
+		"no certificate found":                       {Cache: own, Domains: []string{"a.example.com"}, CA: "acme_test.go"},
 	} {
 		s, err := listen.New(listen.Config{HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: listen.TLS{ACME: &cfg}}}})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -144,7 +144,7 @@ func TestWrongACME(t *testing.T) {
 	_, err := listen.New(listen.Config{GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: listen.TLS{
 		ACME: &listen.ACME{Cache: own, Domains: []string{"a.example.com"}},
 	}}}})
-	if err == nil || !strings.Contains(err.Error(), "ACME is for listeners of HTTP") {
+	if err == nil || !strings.Contains(err.Error(), "ACME is for HTTP listeners only") {
 		t.Errorf("gRPC: %v", err)
 	}
 }

@@ -15,7 +15,7 @@ type addressed struct {
 
 func (a addressed) RemoteAddr() net.Addr { return a.remote }
 
-// IPv6 counts by /64, IPv4 also where it is mapped, and a peer without an address not at all.
+// IPv6 counts by /64, mapped IPv4 counts as IPv4, and peers without an address are not counted.
 func TestConnectionsOfAddress(t *testing.T) {
 	b := &bounded{connections: connections{max: 100, shares: shares.NewCounter[netip.Prefix](2)}}
 	enter := func(address string) func() {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// from dials with an address of this machine as the client's.
+// from dials from a given loopback address.
 func from(t *testing.T, client, address string) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}}
@@ -33,17 +33,17 @@ func lives(c net.Conn) bool {
 	return err == nil && string(b) == "HTTP/1.1 200"
 }
 
-// As many idle connections of one address as the listener takes keep out that address alone. A trusted proxy may have all.
+// Idle connections of one address exclude only further ones of that address. A trusted proxy may use all connections.
 func TestMaxPerAddress(t *testing.T) {
-	const most, share = 40, 10
+	const total, share = 40, 10
 	proxy := netip.MustParseAddr("127.0.0.3")
 	r := start(t, listen.Config{
-		HTTP:   listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", MaxConnections: most, MaxPerAddress: share}},
+		HTTP:   listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", MaxConnections: total, MaxPerAddress: share}},
 		Exempt: func(a netip.Addr) bool { return a == proxy },
 	})
 	was, wasAll := bounds.ConnectionsPerAddress.Count(), bounds.Connections.Count()
 	address := r.HTTPAddr().String()
-	idle := make([]net.Conn, most)
+	idle := make([]net.Conn, total)
 	for i := range idle {
 		idle[i] = from(t, "127.0.0.1", address)
 	}
@@ -55,8 +55,8 @@ func TestMaxPerAddress(t *testing.T) {
 	if lives(from(t, "127.0.0.1", address)) {
 		t.Error("the address has more than its share")
 	}
-	if n := bounds.ConnectionsPerAddress.Count() - was; n != most-share+1 {
-		t.Errorf("the bound was reached %d times, want %d", n, most-share+1)
+	if n := bounds.ConnectionsPerAddress.Count() - was; n != total-share+1 {
+		t.Errorf("the bound was reached %d times, want %d", n, total-share+1)
 	}
 	for range share + 5 {
 		if !lives(from(t, proxy.String(), address)) {
@@ -69,7 +69,7 @@ func TestMaxPerAddress(t *testing.T) {
 	for _, c := range idle {
 		_ = c.Close()
 	}
-	for !lives(from(t, "127.0.0.1", address)) { // as soon as the server has seen that they are gone
+	for !lives(from(t, "127.0.0.1", address)) { // until the server has noticed the closed connections
 		if t.Context().Err() != nil {
 			t.Fatal("there is no room again")
 		}

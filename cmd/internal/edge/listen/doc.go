@@ -1,6 +1,5 @@
-// Package listen is what a service listens with: gRPC, HTTP and other listeners that hold against clients that are slow,
-// broken or hostile; TLS whose certificates are read again when they change; health checks; and an end without failed
-// requests.
+// Package listen provides the listeners of a service: gRPC, HTTP and other listeners with bounds for slow, broken and hostile
+// clients; TLS with certificates that are reloaded when they change; health checks; and graceful shutdown without failed requests.
 //
-// It knows nothing of limits. Who uses it registers services and handlers.
+// It is independent of rate limiting. Callers register services and handlers.
 package listen

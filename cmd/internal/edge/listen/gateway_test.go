@@ -15,8 +15,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
-// A gateway speaks HTTP/1 and HTTP/2 with TLS, refuses headers that are too large, and ends when nobody is left, also of
-// those whom the server does not know of.
+// A gateway serves HTTP/1 and HTTP/2 with TLS, rejects headers that are too large, and shuts down when no requests are left,
+// including those on hijacked connections, which http.Server does not track.
 func TestGateway(t *testing.T) {
 	a := certtest.New(t)
 	pair, d := a.Issue(t, "localhost"), t.TempDir()
@@ -76,11 +76,11 @@ func TestGateway(t *testing.T) {
 	select {
 	case <-waiting:
 	case <-r.done:
-		t.Fatal("it ended while somebody was left")
+		t.Fatal("shut down with a request in flight")
 	}
 	select {
 	case <-r.done:
-		t.Error("it ended while somebody was left")
+		t.Error("shut down with a request in flight")
 	default:
 	}
 	close(gone)

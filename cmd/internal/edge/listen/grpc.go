@@ -11,19 +11,19 @@ import (
 	"google.golang.org/grpc/reflection"
 )
 
-// GRPC is how the gRPC server is made. Zero numbers and durations mean the defaults.
+// GRPC is the configuration of the gRPC server. Zero numbers and durations mean the defaults.
 type GRPC struct {
 	Endpoint
 
-	MaxStreams      uint32        // requests at once on a connection; default [DefaultMaxStreams]
+	MaxStreams      uint32        // concurrent requests per connection; default [DefaultMaxStreams]
 	MaxHeaderBytes  uint32        // of a request; default [DefaultMaxHeaderBytes]
 	MaxMessageBytes int           // of a request; default [DefaultMaxMessageBytes]
-	MaxAge          time.Duration // of a connection, give or take a tenth, so that clients spread again; default [DefaultMaxAge]
-	MaxAgeGrace     time.Duration // how much longer its requests may take; default [DefaultMaxAgeGrace]
+	MaxAge          time.Duration // of a connection, ± 10 %, so that clients reconnect to all instances; default [DefaultMaxAge]
+	MaxAgeGrace     time.Duration // additional time for its requests in flight; default [DefaultMaxAgeGrace]
 
-	HealthNames []string // that the health service answers for, besides ""
-	Reflection  bool     // the services can be asked for, as grpcurl does
-	// Health stands before the health service, to count what it is asked, say. Nil: nothing does.
+	HealthNames []string // services of the health service, besides ""
+	Reflection  bool     // enable server reflection
+	// Health wraps the health service, for example to count its requests. It may be nil.
 	Health func(healthpb.HealthServer) healthpb.HealthServer
 
 	Options  []grpc.ServerOption
@@ -41,17 +41,17 @@ const (
 )
 
 const (
-	// grpcWindow is what a client may send of one request that nobody has read.
+	// grpcWindow is the flow control window of a request: the number of unread bytes that a client may send.
 	grpcWindow = 64 << 10
 
-	handshake = 5 * time.Second // until a connection has said that it speaks HTTP/2, TLS included
-	// A client that says nothing for this long is asked whether it is still there, and given up if it does not answer.
+	handshake = 5 * time.Second // timeout of the TLS and HTTP/2 handshakes
+	// After quiet without a frame a client gets a ping, and its connection is closed if it does not reply within answer.
 	quiet, answer = time.Minute, 20 * time.Second
-	// pings is how often a client may ask the same. Envoys do it every few seconds where they were told to.
+	// pings is the minimum interval of pings from clients. Envoy can be configured to ping every few seconds.
 	pings = 5 * time.Second
-	// streamWorkers is how many goroutines wait for requests. A new one for each would grow its stack each time, which was
-	// a quarter of all work; requests beyond these still get one of their own. More do not help, not even when twenty times
-	// as many ask: they take turns, so that the one whose turn it is has lost its place in the processor's cache.
+	// streamWorkers is the number of goroutines that serve requests. A new goroutine per request would grow its stack each
+	// time, which took 25 % of the CPU time; only requests beyond this number get one. More workers do not help even with 20 times
+	// as many concurrent requests: they run in turn, and each finds its data evicted from the CPU cache.
 	streamWorkers = 64
 )
 
@@ -66,7 +66,7 @@ func (s *Server) newGRPC(cfg *GRPC) (part, error) {
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxHeaderListSize(cfg.MaxHeaderBytes),
 		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes),
-		// Without these, windows grow to 16 MiB as fast as a client sends, for each of its requests.
+		// Without these, the window of each request grows up to 16 MiB for a fast client.
 		grpc.InitialWindowSize(grpcWindow),
 		grpc.InitialConnWindowSize(gatewayWindow),
 		grpc.ConnectionTimeout(handshake),
@@ -74,7 +74,7 @@ func (s *Server) newGRPC(cfg *GRPC) (part, error) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: cfg.MaxAge, MaxConnectionAgeGrace: cfg.MaxAgeGrace, Time: quiet, Timeout: answer,
 		}),
-		grpc.WaitForHandlers(true), // or what they use is closed under them
+		grpc.WaitForHandlers(true), // because the store is closed afterwards
 	}
 	secure, err := s.secure(cfg.TLS, "h2")
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
 )
 
-// Over HTTP/2 a header list of MaxHeaderBytes and 320 bytes is accepted, with 32 bytes per field as RFC 9113 counts them, and
-// not one byte more: docs/bounds.md says so.
+// Over HTTP/2 a header list of at most MaxHeaderBytes + 320 bytes is accepted, counting 32 bytes per field as in RFC 9113.
+// docs/bounds.md documents this bound.
 func TestHTTP2HeaderBorder(t *testing.T) {
-	const most = 8<<10 + 320
+	const border = 8<<10 + 320
 	r := start(t, listen.Config{Gateway: listen.Gateway{
 		Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}, MaxHeaderBytes: 8 << 10, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
 	}})
-	for size, want := range map[int]string{most: "200", most + 1: "431"} {
+	for size, want := range map[int]string{border: "200", border + 1: "431"} {
 		c := from(t, "127.0.0.1", r.GatewayAddr().String())
 		_, _ = io.WriteString(c, http2.ClientPreface)
 		f := http2.NewFramer(c, c)

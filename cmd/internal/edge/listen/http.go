@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// HTTP is how the HTTP server is made. It answers /livez, always, and /readyz, with 503 while it is not ready or on its
-// way out; Handler answers the rest.
+// HTTP is the configuration of the HTTP server. The server itself responds to /livez, always with 200, and to /readyz, with 503
+// while it is not ready or shutting down. Handler serves all other requests.
 type HTTP struct {
 	Endpoint
 	Handler http.Handler
-	// Unready returns why requests cannot be served in full though the server is ready, or nil. Nil: never.
+	// Unready returns an additional reason for /readyz to fail, or nil. The function may be nil.
 	Unready func() error
-	// Malformed is called for requests of HTTP/1 that no handler sees because they cannot be read, unless they come over
-	// TLS, and returns their ID for the response. Nil: they have none.
+	// Malformed is called for malformed HTTP/1 requests without TLS, which do not reach the handler. It returns the request ID
+	// for the response. It may be nil: no ID.
 	Malformed func(peer net.Addr, status int) (id string)
 }
 
-// Times that no client exceeds that means well.
+// Timeouts that well-behaved clients do not exceed.
 const (
 	readHeader = 5 * time.Second
 	readAll    = 10 * time.Second
@@ -63,7 +63,7 @@ func (s *Server) newHTTP(cfg *HTTP) (part, error) {
 	}, nil
 }
 
-// newHTTPServer is what servers of HTTP have in common, that of the gateway included.
+// newHTTPServer returns an HTTP server with the settings that all have in common, that of the gateway included.
 func (s *Server) newHTTPServer(h http.Handler, files TLS, malformed func(peer net.Addr, status int) (id string)) (*http.Server, error) {
 	secure, err := s.secure(files, "h2", "http/1.1")
 	if err != nil {
@@ -85,8 +85,8 @@ func serveHTTP(server *http.Server, l net.Listener) error {
 	return server.Serve(l)
 }
 
-// closeOld ends the connection after each request of HTTP/1.0. net/http ignores its Transfer-Encoding without a word, so a
-// proxy before us that does not could take another place for the end of the request.
+// closeOld closes the connection after each HTTP/1.0 request. net/http silently ignores Transfer-Encoding in them, so a proxy
+// in front that does not could see the end of the request elsewhere (request smuggling).
 func closeOld(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !r.ProtoAtLeast(1, 1) {
@@ -98,7 +98,7 @@ func closeOld(h http.Handler) http.Handler {
 
 var connectionClose = []string{"close"}
 
-// errorLog is where the HTTP server complains: of clients that speak no HTTP, mostly, and of handlers that panic.
+// errorLog receives the error log of an HTTP server: mostly clients that do not speak HTTP, and panics of handlers.
 type errorLog struct{ log *slog.Logger }
 
 func (l errorLog) Write(b []byte) (int, error) {
@@ -116,35 +116,35 @@ func say(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text)
 }
 
-// Gateway is how the listener of a proxy is made. It speaks HTTP/1 and HTTP/2, also without TLS to clients that know. The
-// handler bounds how long bodies take, since a stream may last.
+// Gateway is the configuration of a reverse proxy's listener. It serves HTTP/1 and HTTP/2, without TLS also by prior knowledge
+// (h2c). The handler has to bound the time of bodies, because streams may be long-lived.
 type Gateway struct {
 	Endpoint
 	MaxHeaderBytes int // of a request; default [DefaultGatewayHeaderBytes]
-	MaxStreams     int // requests at once on a connection of HTTP/2; default [DefaultMaxStreams]
+	MaxStreams     int // concurrent requests per HTTP/2 connection; default [DefaultMaxStreams]
 	Handler        http.Handler
 
-	// Malformed is called for requests of HTTP/1 that no handler sees because they cannot be read, unless they come over
-	// TLS, and returns their ID for the response. Nil: they have none.
+	// Malformed is called for malformed HTTP/1 requests without TLS, which do not reach the handler. It returns the request ID
+	// for the response. It may be nil: no ID.
 	Malformed func(peer net.Addr, status int) (id string)
-	// OnDrain is called when the server is to end, and has clients told to connect elsewhere. Nil: they are not.
+	// OnDrain is called when the shutdown begins, to ask clients to reconnect elsewhere (Connection: close). It may be nil.
 	OnDrain func()
-	// Wait returns when no request is left, also of those whose connection the handler has taken over. It returns an error
-	// if the context ends before. Nil: there are none.
+	// Wait returns when no request is left, including those on hijacked connections. It returns an error if ctx is done before.
+	// It may be nil if the handler hijacks no connections.
 	Wait func(context.Context) error
 }
 
-// DefaultGatewayHeaderBytes is enough for the cookies and tokens that people send.
+// DefaultGatewayHeaderBytes is enough for usual cookies and tokens.
 const DefaultGatewayHeaderBytes = 64 << 10
 
 const (
-	// A connection of HTTP/2 on which nothing comes for this long is asked whether it is still there.
+	// After gatewayQuiet without a frame an HTTP/2 client gets a ping.
 	gatewayQuiet = 30 * time.Second
-	// Flow control: what a client may send that is not yet read, on a connection and of one request. Sixteen requests whose
-	// bodies are not read leave the others of their connection without room.
+	// Flow control windows of a connection and of a request: the number of unread bytes that a client may send. Sixteen requests
+	// with unread bodies block the other requests of their connection.
 	gatewayWindow, gatewayStreamWindow = 1 << 20, 64 << 10
-	// leaving is how long clients that hold connections open have to notice that they should go, and reading how long they
-	// have to send the first request on a new one.
+	// leaving is the time for clients with open connections to notice Connection: close, and reading the time to send the first
+	// request on a new connection.
 	leaving, reading = 400 * time.Millisecond, 100 * time.Millisecond
 )
 
@@ -173,14 +173,14 @@ func (s *Server) newGateway(cfg *Gateway) (part, error) {
 			return serveHTTP(server, l)
 		},
 		drain: func(ctx context.Context) error {
-			defer cut() // connections that the handler has taken over are not the server's to close
+			defer cut() // hijacked connections are not closed by the server
 			return drainGateway(ctx, server, listener.Load(), cfg)
 		},
 	}, nil
 }
 
-// drainGateway first has clients close their connections by themselves, and then has requests read that are on new ones:
-// the server's own end would leave both without an answer.
+// drainGateway first lets clients close their connections, and then reads requests that were sent on new connections.
+// http.Server.Shutdown alone would drop both without a response.
 func drainGateway(ctx context.Context, server *http.Server, l *net.Listener, cfg *Gateway) error {
 	if cfg.OnDrain != nil {
 		cfg.OnDrain()
@@ -200,15 +200,15 @@ func drainGateway(ctx context.Context, server *http.Server, l *net.Listener, cfg
 	return err
 }
 
-// Custom is how the server of a protocol is made that this package does not know.
+// Custom is the configuration of a server with a protocol that this package does not implement.
 type Custom struct {
 	Name string
 	Endpoint
 
-	// Serve answers until the listener is closed.
+	// Serve serves until the listener is closed.
 	Serve func(net.Listener) error
-	// Drain closes the listener, answers what was asked, and cuts off who is not done when the context ends; then it
-	// returns an error.
+	// Drain closes the listener and waits for requests in flight. When ctx is done, it aborts the remaining ones and returns an
+	// error.
 	Drain func(ctx context.Context) error
 }
 

@@ -21,8 +21,8 @@ import (
 // connections bounds the connections of a listener.
 type connections struct {
 	max    int
-	shares *shares.Counter[netip.Prefix] // by address; nil: not bounded
-	exempt func(netip.Addr) bool         // from shares; nil: no address is
+	shares *shares.Counter[netip.Prefix] // connections per address; nil: unlimited
+	exempt func(netip.Addr) bool         // addresses exempt from shares; nil: none
 }
 
 // listen listens on host:port or unix:///path.
@@ -38,34 +38,34 @@ func listen(address string, c connections) (net.Listener, error) {
 	l, err := net.Listen(network, address)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return nil, fmt.Errorf("%w: something else listens there: end it, or choose another address", err)
+			return nil, fmt.Errorf("%w: another process listens there: stop it, or choose another address", err)
 		}
 		return nil, err
 	}
 	return &bounded{Listener: l, connections: c}, nil
 }
 
-// checkAddress returns the error that listening on the path of a unix socket would return.
+// checkAddress returns the error that listening on a Unix socket would return, without listening.
 func checkAddress(address string) error {
 	path, ok := UnixPath(address)
 	if !ok {
 		return nil
 	}
-	if most := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > most {
-		return &fs.PathError{Op: "listen", Path: path, Err: fmt.Errorf("the path has %d bytes, and sockets may have %d: choose a shorter one", len(path), most)}
+	if maximum := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > maximum {
+		return &fs.PathError{Op: "listen", Path: path, Err: fmt.Errorf("the path has %d bytes, and paths of sockets at most %d: choose a shorter one", len(path), maximum)}
 	}
 	if strings.HasPrefix(path, "@") {
-		return nil // an abstract socket, which is no file
+		return nil // abstract socket: not a file
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket == 0 {
-		return &fs.PathError{Op: "listen", Path: path, Err: errors.New("there is a file of that name: remove it, or choose another address")}
+		return &fs.PathError{Op: "listen", Path: path, Err: errors.New("a file of that name exists: remove it, or choose another address")}
 	} else if err == nil {
-		return nil // of a process that listens, or that was killed
+		return nil // socket of a running or killed process
 	}
 	return plainfile.CheckCreate(path)
 }
 
-// overlap reports whether two listeners cannot have these addresses at the same time.
+// overlap reports whether two listeners cannot use these addresses at the same time.
 func overlap(a, b string) bool {
 	_, ok := UnixPath(a)
 	if _, other := UnixPath(b); ok || other {
@@ -79,19 +79,19 @@ func overlap(a, b string) bool {
 	return host == other || isWildcard(host) || isWildcard(other)
 }
 
-// isWildcard reports whether a listener of that host has all addresses of the machine.
+// isWildcard reports whether host means all interfaces.
 func isWildcard(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "" || err == nil && addr.IsUnspecified()
 }
 
-// UnixPath is the path of an address unix:///path.
+// UnixPath returns the path of an address unix:///path.
 func UnixPath(address string) (path string, ok bool) {
 	path, ok = strings.CutPrefix(address, "unix:")
 	return strings.TrimPrefix(path, "//"), ok
 }
 
-// removeStale removes a socket that nobody listens on any more, which a process that was killed leaves behind.
+// removeStale removes the socket file of a killed process, on which no process listens.
 func removeStale(path string) {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&fs.ModeSocket == 0 {
@@ -107,8 +107,8 @@ func removeStale(path string) {
 	}
 }
 
-// bounded closes connections beyond a number at once, of all and of one address, so that a flood of them leaves room for
-// the others.
+// bounded is a listener that closes connections beyond a maximum, in total and per address, so that a flood of connections from
+// one address does not exclude others.
 type bounded struct {
 	net.Listener
 	connections
@@ -128,7 +128,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// enter counts a connection and returns what counts its end, or nil if it has to be closed.
+// enter counts a connection. It returns the function to call when the connection ends, or nil if the connection must be closed.
 func (b *bounded) enter(c net.Conn) (release func()) {
 	var address netip.Prefix
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok && b.shares != nil {
@@ -159,8 +159,8 @@ type boundedConn struct {
 	net.Conn
 	release func()
 
-	// next is set until the first write of a response: only that can be net/http's own. Later writes may hold what looks the
-	// same, such as a body. It is set on connections of HTTP alone.
+	// next is set until the first write of a response, on HTTP connections only. Only that write can be a response of net/http
+	// itself; later writes, such as a body, may look the same.
 	next      atomic.Bool
 	malformed func(peer net.Addr, status int) (id string)
 }
@@ -170,7 +170,7 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends what is said and goes on hearing, where the connection can.
+// CloseWrite closes the write side of the connection, if it supports that.
 func (c *boundedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

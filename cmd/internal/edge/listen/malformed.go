@@ -11,15 +11,14 @@ import (
 	"github.com/sluiceproject/sluice/internal/problem"
 )
 
-// net/http responds by itself, on the connection, to requests of HTTP/1 that it cannot read: no handler sees them. What it
-// writes is recognised here, and replaced by a response like those of handlers. On TLS connections, which net/http has to
-// know as such, and over HTTP/2 it is not.
+// net/http itself responds to malformed HTTP/1 requests; they do not reach a handler. These responses are recognised here by
+// their bytes and replaced by responses like those of handlers. That is not possible on TLS connections, because net/http needs
+// the *tls.Conn itself, nor over HTTP/2.
 
-// bareHeader is the header of responses that net/http writes by itself. All others have a Date or a length.
+// bareHeader is the header of responses of net/http itself. All other responses have a Date or a length.
 const bareHeader = "\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
 
-// watch has the server's own responses look like those of its handler. Malformed is told of each, and returns the ID of the
-// request or "".
+// watch replaces the responses of net/http itself by problems. It calls malformed for each, which returns the request ID or "".
 func watch(s *http.Server, malformed func(peer net.Addr, status int) (id string)) {
 	if malformed == nil {
 		malformed = func(net.Addr, int) string { return "" }
@@ -36,7 +35,7 @@ func watch(s *http.Server, malformed func(peer net.Addr, status int) (id string)
 	}
 }
 
-// bare returns the status and reason of a response that net/http wrote by itself, or 0.
+// bare returns the status and reason of a response of net/http itself, or 0 if b is another response.
 func bare(b []byte) (status int, reason string) {
 	line, _, ok := bytes.Cut(b, []byte(bareHeader))
 	if !ok || len(line) < len("HTTP/1.1 400") || !bytes.HasPrefix(line, []byte("HTTP/1.1 ")) || bytes.ContainsAny(line, "\r\n") {
@@ -50,7 +49,7 @@ func bare(b []byte) (status int, reason string) {
 	return status, string(after)
 }
 
-// rawProblem is the whole response, as it is sent.
+// rawProblem returns the bytes of a problem response.
 func rawProblem(status int, detail, id string) []byte {
 	p := problem.New(status, detail)
 	p.RequestID = id
@@ -66,12 +65,12 @@ func rawProblem(status int, detail, id string) []byte {
 // details of responses for which net/http gives no reason.
 var details = map[int]string{
 	http.StatusBadRequest:                  "The request is malformed.",
-	http.StatusRequestHeaderFieldsTooLarge: "The request's path and headers are larger than is accepted here.",
+	http.StatusRequestHeaderFieldsTooLarge: "The request's path and headers are too large.",
 	http.StatusNotImplemented:              "The Transfer-Encoding is not supported: use chunked.",
 	http.StatusHTTPVersionNotSupported:     "The version of HTTP is not supported: use HTTP/1.1 or HTTP/2.",
 }
 
-// Write replaces responses that net/http writes by itself.
+// Write replaces responses of net/http itself.
 func (c *boundedConn) Write(b []byte) (int, error) {
 	if !c.next.Load() {
 		return c.Conn.Write(b)

@@ -13,13 +13,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// Requests that net/http rejects by itself, before a handler sees them, are rejected as handlers do: with a problem and an
-// ID. Each is told of once. What a handler writes is never taken for such a response.
+// Requests that net/http itself rejects get a problem with an ID, as from handlers, and malformed is called once for each. The
+// output of a handler is never mistaken for such a response.
 func TestMalformed(t *testing.T) {
 	const bare = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
 	var statuses []int
 	malformed := func(peer net.Addr, status int) string {
-		statuses = append(statuses, status) // one after the other: the response is written afterwards
+		statuses = append(statuses, status) // no lock: the response is written afterwards
 		if !strings.HasPrefix(peer.String(), "127.0.0.1:") {
 			t.Errorf("from %v", peer)
 		}
@@ -32,7 +32,7 @@ func TestMalformed(t *testing.T) {
 			w.Header()["Date"] = nil
 			w.WriteHeader(http.StatusBadRequest)
 			_ = http.NewResponseController(w).Flush()
-			_, _ = io.WriteString(w, bare) // a write of its own, with a length
+			_, _ = io.WriteString(w, bare) // one write, in a response with a length
 		})},
 	})
 	for text, want := range map[string]struct {
@@ -47,7 +47,7 @@ func TestMalformed(t *testing.T) {
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n":                     {400, "The request is malformed."},
 		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n":               {501, "The Transfer-Encoding is not supported: use chunked."},
 		"GET / HTTP/3.0\r\nHost: a\r\n\r\n":                                           {505, "The version of HTTP is not supported: use HTTP/1.1 or HTTP/2."},
-		"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 80<<10) + "\r\n\r\n": {431, "The request's path and headers are larger than is accepted here."},
+		"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 80<<10) + "\r\n\r\n": {431, "The request's path and headers are too large."},
 	} {
 		for name, address := range map[string]net.Addr{"http": r.HTTPAddr(), "gateway": r.GatewayAddr()} {
 			statuses = nil
@@ -74,7 +74,7 @@ func TestMalformed(t *testing.T) {
 				t.Errorf("%s %.40q: %d %v %s %v, want %+v", name, text, resp.StatusCode, h, b, err, want)
 			}
 			if len(statuses) != 1 || statuses[0] != want.status {
-				t.Errorf("%s %.40q: told of %v", name, text, statuses)
+				t.Errorf("%s %.40q: reported %v", name, text, statuses)
 			}
 			if n := bounds.Headers.Count() - was; (n == 1) != (want.status == 431) || n > 1 {
 				t.Errorf("%s %.40q: the bound was reached %d times", name, text, n)
@@ -87,6 +87,6 @@ func TestMalformed(t *testing.T) {
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 	b, err := io.ReadAll(c)
 	if err != nil || strings.Count(string(b), bare) != 1 || len(statuses) != 0 {
-		t.Errorf("of a handler: %q, %v, told of %v", b, err, statuses)
+		t.Errorf("of a handler: %q, %v, reported %v", b, err, statuses)
 	}
 }

@@ -20,52 +20,52 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/shares"
 )
 
-// Config is how a [Server] is made. Zero fields have defaults; a listener without an address is not there.
+// Config is the configuration of a [Server]. Zero fields mean the defaults; a listener without an address is disabled.
 type Config struct {
 	GRPC  GRPC
 	HTTP  HTTP
-	Admin HTTP // for operators, apart from those who ask
-	// Gateway is for requests to what stands behind.
+	Admin HTTP // admin API
+	// Gateway is the listener of the reverse proxy.
 	Gateway Gateway
 	Custom  []Custom
 
-	// DrainWait is how long the server goes on as before once it has said that it is going: load balancers that ask for
-	// its health need that long to notice. Default 0: clients that speak gRPC are told on their connections.
-	DrainWait time.Duration
-	// DrainTimeout is how long requests that are being answered may take then. Default [DefaultDrainTimeout].
+	// DrainDelay is the time between failing health checks and closing the listeners, for load balancers to notice. Default 0:
+	// gRPC clients get a GOAWAY frame anyway.
+	DrainDelay time.Duration
+	// DrainTimeout is the maximum time for requests in flight to finish after that. Default [DefaultDrainTimeout].
 	DrainTimeout time.Duration
 
-	// Exempt reports whether an address may have more connections than MaxPerAddress of a listener: a proxy that speaks for
-	// many. Nil: no address may.
+	// Exempt reports whether MaxPerAddress does not apply to an address, because it is a proxy of many clients. Nil: it applies
+	// to all.
 	Exempt func(netip.Addr) bool
 
 	Log *slog.Logger // default slog.Default()
 }
 
-// Endpoint is where a server listens, and to how many.
+// Endpoint is the address of a listener, its TLS configuration and the maximum number of connections.
 type Endpoint struct {
 	Address        string // host:port, or unix:///path/to.sock
 	TLS            TLS
-	MaxConnections int // at once; default [DefaultMaxConnections]
-	MaxPerAddress  int // connections at once of one address, IPv6 by /64; 0: not bounded
+	MaxConnections int // default [DefaultMaxConnections]
+	MaxPerAddress  int // connections per address, IPv6 by /64; 0: unlimited
 }
 
-// DefaultDrainTimeout is below the 30 s that Kubernetes waits before it kills.
+// DefaultDrainTimeout is less than the 30 s after which Kubernetes kills a process.
 const DefaultDrainTimeout = 20 * time.Second
 
-// Server is the servers of several protocols that begin and end together.
+// Server runs the servers of several protocols, which start and shut down together.
 type Server struct {
 	cfg    Config
 	log    *slog.Logger
 	health *health.Server
-	ready  atomic.Bool // what health checks say
+	ready  atomic.Bool // for health checks
 
-	unavailable atomic.Pointer[error] // why requests cannot be served now; nil: they can
+	unavailable atomic.Pointer[error] // see SetUnavailable; nil: available
 
-	dry    bool // nothing is listened on or created
+	dry    bool // check only: listen on and create nothing
 	faults []error
 
-	addresses []named // of the listeners
+	addresses []named // of all listeners
 
 	parts        []part
 	certificates []*certificates
@@ -79,10 +79,10 @@ type part struct {
 	name     string
 	listener net.Listener
 	serve    func(net.Listener) error
-	drain    func(ctx context.Context) error // answer what was asked, and cut off who is not done when the context ends
+	drain    func(ctx context.Context) error // waits for requests in flight; aborts the remaining ones when ctx is done
 }
 
-// New listens, so that the addresses are known and taken; [Server.Run] answers. A server that is never run is closed with
+// New opens the listeners, so that their addresses are known; [Server.Run] serves. A server that is not run must be closed with
 // [Server.Close].
 func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Log, health: health.NewServer()}
@@ -100,8 +100,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Check returns the errors that New would return, but for those of TCP addresses: it does not listen. It creates nothing. The
-// warnings are about certificates that are not valid now.
+// Check returns the errors of New, except those about TCP addresses, because it does not listen. It creates nothing. The warnings
+// are about certificates that are not valid now.
 func Check(cfg Config) (warnings []error, err error) {
 	if in := cfg.Gateway.TLS.ACME; in != nil {
 		acme := *in
@@ -147,7 +147,7 @@ func (s *Server) listen() error {
 	return nil
 }
 
-// add makes a server and has it listen.
+// add builds a server and opens its listener.
 func (s *Server) add(name string, at *Endpoint, build func() (part, error)) error {
 	p, err := build()
 	if err == nil {
@@ -179,29 +179,29 @@ func (s *Server) add(name string, at *Endpoint, build func() (part, error)) erro
 	return nil
 }
 
-// taken returns an error if a listener before has the address.
+// taken returns an error if an earlier listener uses the address.
 func (s *Server) taken(address string) error {
 	for _, other := range s.addresses {
 		if overlap(address, other.address) {
-			return fmt.Errorf("listen on %s: the %s listener of this configuration has the address %s: choose another address for one of them", address, other.name, other.address)
+			return fmt.Errorf("listen on %s: the %s listener of this configuration uses %s: choose another address for one of them", address, other.name, other.address)
 		}
 	}
 	return nil
 }
 
-// GRPCAddr is where the gRPC server listens, or nil.
+// GRPCAddr returns the address of the gRPC listener, or nil.
 func (s *Server) GRPCAddr() net.Addr { return s.Addr("gRPC") }
 
-// HTTPAddr is where the HTTP server listens, or nil.
+// HTTPAddr returns the address of the HTTP listener, or nil.
 func (s *Server) HTTPAddr() net.Addr { return s.Addr("HTTP") }
 
-// AdminAddr is where the server for operators listens, or nil.
+// AdminAddr returns the address of the admin listener, or nil.
 func (s *Server) AdminAddr() net.Addr { return s.Addr("admin") }
 
-// GatewayAddr is where the gateway listens, or nil.
+// GatewayAddr returns the address of the gateway's listener, or nil.
 func (s *Server) GatewayAddr() net.Addr { return s.Addr("gateway") }
 
-// Addr is where the server of that name listens, or nil.
+// Addr returns the address of the listener with a name, or nil.
 func (s *Server) Addr(name string) net.Addr {
 	for i := range s.parts {
 		if s.parts[i].name == name {
@@ -211,14 +211,14 @@ func (s *Server) Addr(name string) net.Addr {
 	return nil
 }
 
-// SetReady has health checks say that requests can be answered, or that they cannot. A new server is ready.
+// SetReady sets the result of health checks. A new server is ready.
 func (s *Server) SetReady(ready bool) {
 	s.ready.Store(ready)
 	s.setServing(ready)
 }
 
-// SetUnavailable makes health checks fail for that reason, or no longer if it is nil. It must not be called concurrently.
-// A server that is shutting down stays so.
+// SetUnavailable makes health checks fail with a reason, or succeed again if it is nil. It must not be called concurrently. Health
+// checks of a server that is shutting down fail anyway.
 func (s *Server) SetUnavailable(reason error) {
 	s.unavailable.Store(&reason)
 	s.setServing(reason == nil)
@@ -248,14 +248,14 @@ func (s *Server) Unready() error {
 	return nil
 }
 
-// Reload reads the certificates again now, if they changed. The last good ones stay if that fails.
+// Reload reloads changed certificates now. If that fails, the last valid ones stay in use.
 func (s *Server) Reload() {
 	for _, c := range s.certificates {
 		c.log(s.log)
 	}
 }
 
-// Run answers until the context ends, and then until what was asked is answered. It returns an error if a listener fails.
+// Run serves until ctx is done, and then shuts down gracefully. It returns an error if a listener fails.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -285,14 +285,14 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// drain says goodbye: health checks fail, clients are told to go elsewhere, what was asked is answered. Who takes too long
-// is cut off.
+// drain shuts down gracefully: health checks fail, clients are asked to reconnect elsewhere, requests in flight finish. Requests
+// that exceed DrainTimeout are aborted.
 func (s *Server) drain() {
-	s.log.Info("draining", "wait", s.cfg.DrainWait, "timeout", s.cfg.DrainTimeout)
+	s.log.Info("draining", "delay", s.cfg.DrainDelay, "timeout", s.cfg.DrainTimeout)
 	s.ready.Store(false)
 	s.health.Shutdown()
-	if s.cfg.DrainWait > 0 {
-		<-time.After(s.cfg.DrainWait)
+	if s.cfg.DrainDelay > 0 {
+		<-time.After(s.cfg.DrainDelay)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()
@@ -300,14 +300,14 @@ func (s *Server) drain() {
 	for _, p := range s.parts {
 		draining.Go(func() {
 			if err := p.drain(ctx); err != nil {
-				s.log.Warn("some clients did not go in time and were cut off", "listener", p.name)
+				s.log.Warn("drain timeout exceeded: connections closed", "listener", p.name)
 			}
 		})
 	}
 	draining.Wait()
 }
 
-// Close ends a server that is not run.
+// Close closes a server that is not run.
 func (s *Server) Close() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -22,7 +22,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
 )
 
-// logs collects what is logged.
+// logs collects log lines.
 type logs struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -69,7 +69,7 @@ func start(t *testing.T, cfg listen.Config) *running {
 	return r
 }
 
-// ended waits until the server has ended.
+// ended waits until the server has shut down.
 func (r *running) ended(t *testing.T) {
 	t.Helper()
 	if err := <-r.done; err != nil {
@@ -153,7 +153,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A handler that panics is an error of ours, and the next request is answered.
+// A panic of a handler is an internal error, and the next request is served.
 func TestPanic(t *testing.T) {
 	r := start(t, listen.Config{HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		panic("broken")
@@ -171,11 +171,11 @@ func TestPanic(t *testing.T) {
 		t.Errorf("/readyz answers %d", got)
 	}
 	if !r.logs.has("level=ERROR") || !r.logs.has("broken") {
-		t.Error("nobody is told")
+		t.Error("the panic is not logged")
 	}
 }
 
-// blocking is a service whose one method answers when it is told to.
+// blocking registers a service whose only method responds when answer is closed or sends.
 func blocking(entered chan<- struct{}, answer <-chan struct{}) func(grpc.ServiceRegistrar) {
 	return func(r grpc.ServiceRegistrar) {
 		r.RegisterService(&grpc.ServiceDesc{
@@ -205,7 +205,7 @@ func wait(t *testing.T, conn *grpc.ClientConn) <-chan error {
 	return done
 }
 
-// What was asked before the end is answered, and what takes too long is cut off.
+// Requests in flight at shutdown get a response, and those that exceed the timeout are aborted.
 func TestDrain(t *testing.T) {
 	entered, answer := make(chan struct{}), make(chan struct{})
 	r := start(t, listen.Config{GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}, Register: blocking(entered, answer)}})
@@ -221,11 +221,11 @@ func TestDrain(t *testing.T) {
 	}
 	r.stop()
 	if m, err := watch.Recv(); err != nil || m.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("who watches the health is told %v, %v", m, err)
+		t.Errorf("a health watcher receives %v, %v", m, err)
 	}
 	close(answer)
 	if err := <-asked; err != nil {
-		t.Errorf("what was asked before the end: %v", err)
+		t.Errorf("request in flight at shutdown: %v", err)
 	}
 	if err := watch.CloseSend(); err != nil {
 		t.Error(err)
@@ -242,13 +242,13 @@ func TestDrainIsBounded(t *testing.T) {
 	asked := wait(t, dial(t, r.GRPCAddr().String()))
 	<-entered
 	r.stop()
-	if err := <-asked; status.Code(err) != codes.Unavailable { // the client is cut off while the handler still runs
+	if err := <-asked; status.Code(err) != codes.Unavailable { // the connection is closed while the handler still runs
 		t.Errorf("got %v, want Unavailable", err)
 	}
 	close(answer)
 	r.ended(t)
-	if !r.logs.has("cut off") {
-		t.Error("nothing is said of clients that were cut off")
+	if !r.logs.has("drain timeout exceeded") {
+		t.Error("closed connections are not logged")
 	}
 }
 
@@ -263,7 +263,7 @@ func TestUnixSocket(t *testing.T) {
 	if _, err := listen.New(cfg); err == nil || !strings.Contains(err.Error(), "choose another address") {
 		t.Errorf("a socket that is in use is taken: %v", err)
 	}
-	if err := stale.Close(); err != nil { // as a process that is killed leaves it
+	if err := stale.Close(); err != nil { // as after a killed process
 		t.Fatal(err)
 	}
 	start(t, cfg)
@@ -278,13 +278,13 @@ func TestAddressInUse(t *testing.T) {
 		{GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: r.GRPCAddr().String()}}},
 		{HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: r.GRPCAddr().String()}}},
 	} {
-		if _, err := listen.New(cfg); err == nil || !strings.Contains(err.Error(), "something else listens there") {
+		if _, err := listen.New(cfg); err == nil || !strings.Contains(err.Error(), "another process listens there") {
 			t.Errorf("got %v", err)
 		}
 	}
 }
 
-// A flood of connections leaves the ones that are there alone, and there is room again when it is over.
+// A flood of connections does not affect existing ones, and new ones are accepted after it.
 func TestMaxConnections(t *testing.T) {
 	r := start(t, listen.Config{HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", MaxConnections: 2}}})
 	open := func() net.Conn {
@@ -315,7 +315,7 @@ func TestMaxConnections(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for !ask(open()) { // as soon as the server has seen that the first is gone
+	for !ask(open()) { // until the server has noticed that the first is closed
 		if t.Context().Err() != nil {
 			t.Fatal("there is no room again")
 		}

@@ -11,11 +11,11 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
-// shown is the first name of the certificate that a client is shown who asks for a name, and the protocol.
+// shown returns the first name of the certificate that a client gets for a server name, and the negotiated protocol.
 func shown(t *testing.T, address, name string, protocols ...string) (certificate, protocol string) {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{
-		ServerName: name, InsecureSkipVerify: true, NextProtos: protocols, //nolint:gosec // what is shown is looked at
+		ServerName: name, InsecureSkipVerify: true, NextProtos: protocols, //nolint:gosec // the test checks the certificate
 	})
 	if err != nil {
 		return "refused: " + err.Error(), ""
@@ -34,7 +34,7 @@ func install(t *testing.T, p listen.Pair, pair certtest.Pair) {
 	}
 }
 
-// A client is shown the certificate of the name it asks for, and each is read again when it changes.
+// A client gets the certificate of the requested server name, and each certificate is reloaded when it changes.
 func TestCertificatesByName(t *testing.T) {
 	ca, d := certtest.New(t), t.TempDir()
 	pair := func(name string) listen.Pair {
@@ -65,7 +65,7 @@ func TestCertificatesByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Reload()
-	if got, _ := shown(t, address, "c.example.com"); got != "a.example.com" || !r.logs.has("keeping the last good ones") {
+	if got, _ := shown(t, address, "c.example.com"); got != "a.example.com" || !r.logs.has("certificate reload failed") {
 		t.Errorf("one of the files is bad, and %s is shown", got)
 	}
 	install(t, third, ca.Issue(t, "d.example.com"))
@@ -77,7 +77,7 @@ func TestCertificatesByName(t *testing.T) {
 	}
 }
 
-// Old versions of TLS are not spoken.
+// Old versions of TLS are rejected.
 func TestOldTLSIsRefused(t *testing.T) {
 	ca, to := certtest.New(t), files(t)
 	to.ClientCA = ""

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
-// Files are looked at by themselves, and bad ones leave the good ones.
+// Certificate files are polled, and invalid ones do not replace valid ones.
 func TestCertificatesAreWatched(t *testing.T) {
 	a := certtest.New(t)
 	d := t.TempDir()
@@ -58,10 +58,10 @@ func TestCertificatesAreWatched(t *testing.T) {
 	})
 }
 
-// A server goes on for a while after it has said that it is going.
+// A server serves for DrainDelay after health checks fail.
 func TestDrainWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{DrainWait: 5 * time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		s, err := New(Config{DrainDelay: 5 * time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}

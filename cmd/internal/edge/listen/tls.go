@@ -16,28 +16,28 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// TLS are the files of a listener's certificates. They are read again when they change. The zero TLS is none.
+// TLS is the TLS configuration of a listener. Its files are reloaded when they change. The zero value disables TLS.
 type TLS struct {
-	Cert, Key string // PEM
-	// Certificates are further ones. A client is shown the first that has the name it asks for and that it can use, and
-	// the first of all if none has.
+	Cert, Key string // PEM files
+	// Certificates are additional certificates. A client gets the first one that matches the requested server name and that it
+	// supports, or the first of all if none matches.
 	Certificates []Pair
-	ACME         *ACME // certificates from an authority; nil: none
-	// ClientCA is who signs the certificates of clients. With it, clients without one are turned away.
+	ACME         *ACME // certificates from a CA; nil: none
+	// ClientCA is the PEM file of the CAs of client certificates. If it is set, clients without such a certificate are rejected.
 	ClientCA string
-	// ClientNames are names of which a client's certificate must have one. Empty: any name.
+	// ClientNames are the accepted names in client certificates. Empty: any name.
 	ClientNames []string
 }
 
-// Pair is the files of a certificate and its key, PEM.
+// Pair are the PEM files of a certificate and its private key.
 type Pair struct{ Cert, Key string }
 
-// On reports whether there is TLS at all.
+// On reports whether TLS is enabled.
 func (t *TLS) On() bool {
 	return t.Cert != "" || t.Key != "" || t.ClientCA != "" || len(t.Certificates) > 0 || t.ACME != nil
 }
 
-// pairs are all certificates from files.
+// pairs returns the files of all certificates.
 func (t *TLS) pairs() []Pair {
 	if t.Cert == "" && t.Key == "" {
 		return t.Certificates
@@ -45,28 +45,28 @@ func (t *TLS) pairs() []Pair {
 	return append([]Pair{{t.Cert, t.Key}}, t.Certificates...)
 }
 
-// certificates are those of one listener. The last that were good stay until others are.
+// certificates are the certificates of one listener. If reloading fails, the last valid ones stay in use.
 type certificates struct {
 	files     TLS
 	protocols []string
-	acme      *acmeManager // nil: there are only files
+	acme      *acmeManager // nil: only files
 	live      atomic.Pointer[tls.Config]
 
 	mu       sync.Mutex // guards the fields below
 	contents plainfile.Contents
-	said     string // which certificates are not valid, as it was logged last
+	said     string // last logged text about invalid certificates
 }
 
-// certificateInterval is how often the files are looked at, which are small.
+// certificateInterval is the interval of checks for changed files. They are small, so reading them is cheap.
 const certificateInterval = 5 * time.Second
 
 func newCertificates(files TLS, protocols ...string) (*certificates, error) {
 	c := &certificates{files: files, protocols: protocols}
 	if files.ACME != nil {
-		// Servers of HTTP hang up on who negotiated another protocol. Elsewhere the authority's, which needs no certificate
-		// of the client, would be a way around client_ca.
+		// HTTP servers close connections with another negotiated protocol. Other servers would serve clients that negotiate the
+		// protocol of challenges, which needs no client certificate, and so bypass client_ca_file.
 		if !slices.Contains(protocols, "http/1.1") {
-			return nil, errors.New("ACME is for listeners of HTTP: set cert and key")
+			return nil, errors.New("ACME is for HTTP listeners only: set cert_file and key_file")
 		}
 		var err error
 		if c.acme, err = newACME(*files.ACME); err != nil {
@@ -79,7 +79,7 @@ func newCertificates(files TLS, protocols ...string) (*certificates, error) {
 	return c, nil
 }
 
-// secure returns how a listener speaks TLS, and has its certificates read again when they change. It is nil without TLS.
+// secure returns the TLS configuration of a listener, or nil without TLS. Its certificates are reloaded while the server runs.
 func (s *Server) secure(files TLS, protocols ...string) (*tls.Config, error) {
 	if !files.On() {
 		return nil, nil
@@ -92,7 +92,7 @@ func (s *Server) secure(files TLS, protocols ...string) (*tls.Config, error) {
 	return c.config(), nil
 }
 
-// config asks for the live certificates once a connection.
+// config returns a TLS configuration that uses the current certificates for each connection.
 func (c *certificates) config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -106,24 +106,24 @@ func (c *certificates) config() *tls.Config {
 	}
 }
 
-// watch reads the files when they change until the context ends.
+// watch reloads the files when they change, until ctx is done.
 func (c *certificates) watch(ctx context.Context, log *slog.Logger) {
 	c.logInvalid(log)
 	plainfile.Poll(ctx, certificateInterval, func() { c.log(log) })
 }
 
-// log reads the files if they changed, and says what came of it.
+// log reloads the files if they changed, and logs the result.
 func (c *certificates) log(log *slog.Logger) {
 	switch changed, err := c.reload(); {
 	case err != nil:
-		log.Error("certificates cannot be used: keeping the last good ones", "error", err)
+		log.Error("certificate reload failed: previous certificates stay in use", "error", err)
 	case changed:
-		log.Info("certificates changed", "certs", len(c.files.pairs()))
+		log.Info("certificates reloaded", "certificates", len(c.files.pairs()))
 	}
 	c.logInvalid(log)
 }
 
-// logInvalid logs which certificates are not valid at this time, if they are others than were logged last.
+// logInvalid logs the certificates that are not valid now, unless the last log line named the same.
 func (c *certificates) logInvalid(log *slog.Logger) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,11 +137,11 @@ func (c *certificates) logInvalid(log *slog.Logger) {
 	}
 	c.said = said
 	for _, text := range texts {
-		log.Warn("certificate not valid", "fault", text)
+		log.Warn("certificate not valid", "error", text)
 	}
 }
 
-// invalid returns an error for each certificate from files that clients do not accept at a time.
+// invalid returns an error for each certificate from files that is expired or not yet valid.
 func (c *certificates) invalid(now time.Time) (faults []error) {
 	for i, cert := range c.live.Load().Certificates {
 		name := c.files.pairs()[i].Cert
@@ -149,14 +149,14 @@ func (c *certificates) invalid(now time.Time) (faults []error) {
 		case now.After(leaf.NotAfter):
 			faults = append(faults, fmt.Errorf("%s: the certificate expired at %s, and clients do not accept it: renew it", name, leaf.NotAfter.UTC().Format(time.RFC3339)))
 		case now.Before(leaf.NotBefore):
-			faults = append(faults, fmt.Errorf("%s: the certificate is valid from %s on, and clients do not accept it before: check the clock of this machine, or use another certificate",
+			faults = append(faults, fmt.Errorf("%s: the certificate is valid from %s on, and clients do not accept it before: check the clock of this host, or use another certificate",
 				name, leaf.NotBefore.UTC().Format(time.RFC3339)))
 		}
 	}
 	return faults
 }
 
-// reload reads the files, and reports whether they are others than last time.
+// reload reads the files and returns whether they changed.
 func (c *certificates) reload() (changed bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,12 +181,12 @@ func (c *certificates) reload() (changed bool, err error) {
 	return true, nil
 }
 
-// build makes the configuration of connections. Pairs are certificates and their keys by turns.
+// build returns the TLS configuration of connections. Pairs contains certificates and their keys alternately.
 func (c *certificates) build(ca []byte, pairs [][]byte) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: c.protocols}
 	for i, p := range c.files.pairs() {
 		if p.Cert == "" || p.Key == "" {
-			return nil, errors.New("TLS needs both a certificate and its key: set cert and key")
+			return nil, errors.New("TLS needs both a certificate and its key: set cert_file and key_file")
 		}
 		pair, err := pemfile.ParsePair(p.Cert, p.Key, pairs[2*i], pairs[2*i+1])
 		if err != nil {
@@ -198,7 +198,7 @@ func (c *certificates) build(ca []byte, pairs [][]byte) (*tls.Config, error) {
 	case c.acme != nil:
 		config.GetCertificate = c.acme.certificate
 	case len(config.Certificates) == 0:
-		return nil, errors.New("TLS needs both a certificate and its key: set cert and key")
+		return nil, errors.New("TLS needs both a certificate and its key: set cert_file and key_file")
 	}
 	if c.files.ClientCA != "" {
 		var err error
@@ -209,17 +209,17 @@ func (c *certificates) build(ca []byte, pairs [][]byte) (*tls.Config, error) {
 	}
 	if len(c.files.ClientNames) > 0 {
 		if c.files.ClientCA == "" {
-			return nil, errors.New("names of clients are believed only if somebody signs them: set client_ca")
+			return nil, errors.New("client names are trusted only in verified certificates: set client_ca_file")
 		}
 		config.VerifyConnection = c.verifyName
 	}
 	return config, nil
 }
 
-// verifyName turns away clients whose certificate has none of the names.
+// verifyName returns an error for clients whose certificate has none of ClientNames.
 func (c *certificates) verifyName(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
-		return errors.New("the client shows no certificate")
+		return errors.New("no client certificate")
 	}
 	cert := state.PeerCertificates[0]
 	names := slices.Clone(cert.DNSNames)
@@ -234,5 +234,5 @@ func (c *certificates) verifyName(state tls.ConnectionState) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the client's certificate has none of the names that may connect, but %q", names)
+	return fmt.Errorf("the names in the client certificate are not accepted: %q", names)
 }

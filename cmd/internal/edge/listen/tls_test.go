@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
-// files are where a listener's certificates are.
+// files writes the certificates of a listener to files.
 func files(t *testing.T) listen.TLS {
 	d := t.TempDir()
 	return listen.TLS{
@@ -36,7 +36,7 @@ func write(t *testing.T, to listen.TLS, pair certtest.Pair, ca *certtest.Authori
 	}
 }
 
-// secure is how a client connects that trusts an authority, and perhaps shows a certificate.
+// secure returns the credentials of a client that trusts ca, with a client certificate if pair is not nil.
 func secure(t *testing.T, ca *certtest.Authority, pair *certtest.Pair) grpc.DialOption {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -74,12 +74,12 @@ func TestMutualTLS(t *testing.T) {
 		"with a name of its own CA": {issue(other, "localhost"), "Unavailable"},
 	} {
 		if got := health(t, dial(t, r.GRPCAddr().String(), secure(t, ca, tt.pair)), ""); got != tt.want {
-			t.Errorf("a client %s is told %s, want %s", name, got, tt.want)
+			t.Errorf("a client %s gets %s, want %s", name, got, tt.want)
 		}
 	}
 }
 
-// Certificates are read again when they change; bad ones leave the good ones.
+// Certificates are reloaded when they change; invalid ones do not replace valid ones.
 func TestCertificatesChange(t *testing.T) {
 	old, next := certtest.New(t), certtest.New(t)
 	to := files(t)
@@ -101,7 +101,7 @@ func TestCertificatesChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Reload()
-	if a, b := trust(old), trust(next); a != "SERVING" || b != "Unavailable" || !r.logs.has("keeping the last good ones") {
+	if a, b := trust(old), trust(next); a != "SERVING" || b != "Unavailable" || !r.logs.has("certificate reload failed") {
 		t.Errorf("with half of a pair: %s, %s", a, b)
 	}
 	write(t, to, pair, next)
@@ -154,11 +154,11 @@ func TestWrongCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, cfg := range map[string]listen.TLS{
-		"set cert and key":              {Cert: to.Cert},
-		"failed to find any PEM data":   {Cert: empty, Key: to.Key},
-		"there is no certificate in it": {Cert: to.Cert, Key: to.Key, ClientCA: empty},
-		"no such file":                  {Cert: "/nowhere", Key: to.Key},
-		"set client_ca":                 {Cert: to.Cert, Key: to.Key, ClientNames: []string{"a"}},
+		"set cert_file and key_file":  {Cert: to.Cert},
+		"failed to find any PEM data": {Cert: empty, Key: to.Key},
+		"no certificate found":        {Cert: to.Cert, Key: to.Key, ClientCA: empty},
+		"no such file":                {Cert: "/nowhere", Key: to.Key},
+		"set client_ca_file":          {Cert: to.Cert, Key: to.Key, ClientNames: []string{"a"}},
 	} {
 		for _, c := range []listen.Config{
 			{GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: cfg}}}, {HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: cfg}}},

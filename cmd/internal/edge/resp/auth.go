@@ -12,10 +12,10 @@ import (
 
 const (
 	wrongPassword = "WRONGPASS invalid username-password pair or user is disabled."
-	tooMany       = "ERR too many failed attempts: wait a moment"
+	tooMany       = "ERR too many failed attempts: try again later"
 )
 
-// commandAuth answers AUTH [user] password.
+// commandAuth handles AUTH [user] password.
 func (c *conn) commandAuth(args [][]byte) {
 	user, password := []byte("default"), []byte(nil)
 	switch len(args) {
@@ -39,9 +39,10 @@ func (c *conn) commandAuth(args [][]byte) {
 	c.simple("OK")
 }
 
-// authenticate takes note of who has the password, or returns what is answered to who has not. It takes the same time
-// whatever is wrong. Each attempt is charged before it is answered, so that many at once are not more, and given back if
-// it was right: one at a time, so that those who are right never find the limit used up by each other.
+// authenticate marks the connection as authenticated, or returns the error reply. It takes the same time for a wrong user and
+// a wrong password. Each attempt is charged before the reply, so that concurrent attempts cannot exceed the limit, and
+// refunded if the password was right. Attempts run one at a time, so that concurrent right passwords cannot exhaust the
+// limit for each other.
 func (c *conn) authenticate(user, password []byte) (fault string) {
 	s := c.server
 	if s.password == nil {
@@ -58,14 +59,14 @@ func (c *conn) authenticate(user, password []byte) (fault string) {
 		return tooMany
 	}
 	if right == 0 {
-		s.log.Warn("a Redis client has a wrong user or password", "peer", c.peer)
+		s.log.Warn("RESP authentication failed", "client", c.peer)
 		return wrongPassword
 	}
 	c.authenticated = true
 	return ""
 }
 
-// attempt charges an address for showing a password, and reports whether it may. It gives the charge back if right is 1.
+// attempt charges an address for an attempt and reports whether it is within the limit. It refunds the charge if right is 1.
 func (s *Server) attempt(peer string, right int) bool {
 	s.attempting.Lock()
 	defer s.attempting.Unlock()
@@ -75,12 +76,12 @@ func (s *Server) attempt(peer string, right int) bool {
 	if err != nil || !allowed {
 		return false
 	}
-	take.Cost, take.Receipt = -int64(right), charged[0].Receipt*int64(right) // or nothing: as much work
+	take.Cost, take.Receipt = -int64(right), charged[0].Receipt*int64(right) // if right is 0, a take of cost 0, which takes the same time
 	_, _ = s.attempts.Decide(s.ctx, []sluice.Take{take}, charged[:])
 	return true
 }
 
-// peerOf is whom attempts count for: an address, or all of IPv6's that one owner has at the least.
+// peerOf returns the key of attempts: the IP address, for IPv6 the /64 prefix, which one subscriber has at least.
 func peerOf(c net.Conn) string {
 	addr := c.RemoteAddr()
 	at, err := netip.ParseAddrPort(addr.String())

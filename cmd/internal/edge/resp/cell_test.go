@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// soak is a tenth of a number unless SLUICE_SOAK is set.
+// soak returns n, or n/10 unless SLUICE_SOAK is set.
 func soak(n int) int {
 	if os.Getenv("SLUICE_SOAK") != "" {
 		return n
@@ -24,12 +24,12 @@ func soak(n int) int {
 	return n / 10
 }
 
-// clock is a time that tests set, in microseconds.
+// clock is a virtual clock, in microseconds.
 type clock struct{ micros atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.UnixMicro(c.micros.Load()) }
 
-// asker asks one thing after the other.
+// asker sends one command after the other.
 type asker struct {
 	conn net.Conn
 	read *bufio.Reader
@@ -57,7 +57,7 @@ func (a *asker) throttle(key string, numbers ...int64) five {
 	return f
 }
 
-// virtual is a server whose store has a clock of the test's.
+// virtual returns a client of a server whose store has a virtual clock.
 func virtual(t *testing.T) (*asker, *clock) {
 	t.Helper()
 	var c clock
@@ -70,7 +70,7 @@ func virtual(t *testing.T) (*asker, *clock) {
 	return newAsker(t, address), &c
 }
 
-// The numbers of redis-cell's README: 15 more than one at once, then 30 in 60 seconds.
+// The example of redis-cell's README: a burst of 15 + 1, then 30 per 60 s.
 func TestReadmeOfRedisCell(t *testing.T) {
 	a, now := virtual(t)
 	for i := range int64(16) {
@@ -89,11 +89,11 @@ func TestReadmeOfRedisCell(t *testing.T) {
 		{999500 * time.Microsecond, 1, five{1, 16, 0, 1, 31}},
 		{time.Millisecond, 1, five{1, 16, 0, 1, 31}},
 		{998 * time.Millisecond, 1, five{1, 16, 0, 1, 31}},
-		{500 * time.Microsecond, 1, five{1, 16, 0, 0, 30}}, // what is below a millisecond is left out
+		{500 * time.Microsecond, 1, five{1, 16, 0, 0, 30}}, // fractions of a millisecond are truncated
 		{500 * time.Microsecond, 1, five{0, 16, 0, -1, 32}},
 		{20 * time.Second, 5, five{0, 16, 5, -1, 22}},
 		{0, 6, five{1, 16, 5, 2, 22}},
-		{0, 17, five{1, 16, 5, -1, 22}}, // never
+		{0, 17, five{1, 16, 5, -1, 22}}, // exceeds the limit
 		{time.Hour, 0, five{0, 16, 16, -1, 0}},
 		{0, 17, five{1, 16, 16, -1, 0}},
 	} {
@@ -104,8 +104,8 @@ func TestReadmeOfRedisCell(t *testing.T) {
 	}
 }
 
-// cell is redis-cell's algorithm in nanoseconds, as its documentation has it.
-type cell map[string]int64 // when a key is as if never used
+// cell is the algorithm of redis-cell in nanoseconds, as in its documentation.
+type cell map[string]int64 // by key: time at which it is fully reset
 
 func (c cell) throttle(now int64, key string, burst, count, period, quantity int64) five {
 	unit := period * 1e9 / count
@@ -127,7 +127,7 @@ func (c cell) throttle(now int64, key string, burst, count, period, quantity int
 	return answer
 }
 
-// up is in whole seconds, of which one that has begun counts from its first millisecond on.
+// up rounds up to seconds, ignoring fractions of a millisecond.
 func up(ns int64) int64 {
 	s := ns / 1e9
 	if ns%1e9/1e6 > 0 {
@@ -136,8 +136,8 @@ func up(ns int64) int64 {
 	return s
 }
 
-// Any history is answered as by redis-cell, also where a key's limit changes. Rates are those whose unit is a whole number
-// of microseconds: others redis-cell rounds.
+// Replies to any history are those of redis-cell, even if the limit of a key changes. Rates are those with a whole number of
+// microseconds per unit, because redis-cell rounds others.
 func TestAsRedisCell(t *testing.T) {
 	a, now := virtual(t)
 	reference := cell{}
@@ -166,6 +166,6 @@ func TestAsRedisCell(t *testing.T) {
 		}
 	}
 	if limited == 0 || never == 0 || never == limited {
-		t.Errorf("%d were limited and %d for good: it tests little", limited, never)
+		t.Errorf("only %d denials, %d of them above the limit: the test is too weak", limited, never)
 	}
 }

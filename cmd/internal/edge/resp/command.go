@@ -5,14 +5,14 @@ import (
 	"strconv"
 )
 
-// execute answers one command.
+// execute executes one command.
 func (c *conn) execute(args [][]byte) {
 	name := args[0]
 	if c.authenticated && is(name, "cl.throttle") {
 		c.throttle(args)
 		return
 	}
-	c.finishBatch() // answers come in the order of the commands
+	c.finishBatch() // replies must be in the order of the commands
 	errors := c.counts.Errors
 	c.executeOther(name, args)
 	if c.counts.Errors == errors {
@@ -21,7 +21,7 @@ func (c *conn) execute(args [][]byte) {
 }
 
 func (c *conn) executeOther(name []byte, args [][]byte) {
-	switch { // what anybody may say
+	switch { // commands without authentication
 	case is(name, "auth"):
 		c.commandAuth(args)
 		return
@@ -53,7 +53,7 @@ func (c *conn) executeOther(name []byte, args [][]byte) {
 		if string(args[1]) == "0" {
 			c.simple("OK")
 		} else {
-			c.fail("ERR DB index is out of range: there is only 0")
+			c.fail("ERR DB index is out of range: the only database is 0")
 		}
 	case is(name, "client") && len(args) >= 2:
 		c.commandClient(args)
@@ -62,7 +62,7 @@ func (c *conn) executeOther(name []byte, args [][]byte) {
 	case is(name, "ping"), is(name, "echo"), is(name, "select"), is(name, "client"):
 		c.fail(fmt.Sprintf("ERR wrong number of arguments for '%s' command", name))
 	default:
-		c.fail(fmt.Sprintf("ERR unknown command %.40q: there are %s", name, names))
+		c.fail(fmt.Sprintf("ERR unknown command %.40q: the commands are %s", name, names))
 	}
 }
 
@@ -71,7 +71,7 @@ const (
 	commands = 10
 )
 
-// commandClient takes what clients say of themselves. None of it is kept.
+// commandClient handles CLIENT. It accepts the name and library of the client without storing them.
 func (c *conn) commandClient(args [][]byte) {
 	switch sub := args[1]; {
 	case is(sub, "setname") && len(args) == 3, is(sub, "setinfo") && len(args) == 4:
@@ -81,11 +81,11 @@ func (c *conn) commandClient(args [][]byte) {
 	case is(sub, "setname"), is(sub, "setinfo"), is(sub, "id"):
 		c.fail(fmt.Sprintf("ERR wrong number of arguments for 'client|%s' command", sub))
 	default:
-		c.fail(fmt.Sprintf("ERR unknown subcommand %.40q of CLIENT: there are SETNAME, SETINFO and ID", sub))
+		c.fail(fmt.Sprintf("ERR unknown subcommand %.40q of CLIENT: the subcommands are SETNAME, SETINFO and ID", sub))
 	}
 }
 
-// commandCommand tells nothing of the commands, which clients ask for to help who types.
+// commandCommand handles COMMAND, which clients use for completion. It returns no commands.
 func (c *conn) commandCommand(args [][]byte) {
 	switch {
 	case len(args) == 1:
@@ -95,11 +95,11 @@ func (c *conn) commandCommand(args [][]byte) {
 	case is(args[1], "docs"):
 		c.out = append(c.out, c.mapOf(0)...)
 	default:
-		c.fail(fmt.Sprintf("ERR unknown subcommand %.40q of COMMAND: there are COUNT and DOCS", args[1]))
+		c.fail(fmt.Sprintf("ERR unknown subcommand %.40q of COMMAND: the subcommands are COUNT and DOCS", args[1]))
 	}
 }
 
-// commandHello answers HELLO [2|3] [AUTH user password] [SETNAME name].
+// commandHello handles HELLO [2|3] [AUTH user password] [SETNAME name].
 func (c *conn) commandHello(args [][]byte) {
 	proto := c.proto
 	if len(args) > 1 {
@@ -139,12 +139,12 @@ func (c *conn) commandHello(args [][]byte) {
 	}
 	c.proto = proto
 	b := append(c.out, c.mapOf(7)...)
-	// The version is that of the Redis whose words these are: clients choose theirs by it.
+	// The version of Redis whose protocol this is, because clients choose their commands by it.
 	b = fmt.Appendf(b, "$6\r\nserver\r\n$6\r\nsluice\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$5\r\nproto\r\n:%d\r\n$2\r\nid\r\n:%d\r\n", proto, c.id)
 	c.out = append(b, "$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"...)
 }
 
-// mapOf begins a map of n fields, which is a list of twice as many where there are no maps.
+// mapOf returns the header of a map with n fields: in RESP2, which has no maps, of an array with 2n elements.
 func (c *conn) mapOf(n int) string {
 	if c.proto == 3 {
 		return "%" + strconv.Itoa(n) + "\r\n"
@@ -159,7 +159,7 @@ func (c *conn) bulk(b []byte) {
 	c.out = append(append(c.out, b...), "\r\n"...)
 }
 
-// fail answers with an error, of which no byte ends the line early.
+// fail appends an error reply. Control characters are replaced, because they could end the line.
 func (c *conn) fail(text string) {
 	c.counts.Errors++
 	c.finishBatch()

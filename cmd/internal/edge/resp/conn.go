@@ -12,42 +12,42 @@ import (
 )
 
 const (
-	// minBuffer is what a connection reads into at first; one that sends more at once gets more.
+	// minBuffer is the initial size of the read buffer, which grows as needed.
 	minBuffer = 512
-	// flushAt is how many bytes of answers are gathered before they are written, whole commands left or not.
+	// flushAt is the number of bytes of replies from which they are written even if complete commands are left.
 	flushAt = 4 << 10
-	// lingerTimeout is for how long nothing may come over a connection that is to end before it does, and maxLinger for how
-	// long it is read from at all: there is no way to tell a client that it should go.
+	// lingerTimeout is the time without data after which a draining connection is closed, and maxLinger the maximum time that
+	// it is read from. The protocol has no message that asks a client to disconnect.
 	lingerTimeout = 100 * time.Millisecond
 	maxLinger     = 2 * time.Second
 )
 
-// conn is one client.
+// conn is the connection of a client.
 type conn struct {
 	net.Conn
 	server *Server
 	peer   string
 	id     int64
 
-	authenticated bool // it has shown the password, or there is none
+	authenticated bool // by password, or because none is required
 	proto         int  // 2 or 3
-	last          bool // the answers that are not written are the last
+	last          bool // close the connection after the pending replies
 
 	in         []byte
-	start, end int // of what was read and is not answered
+	start, end int // range of in that is not executed yet
 	command    command
-	out        []byte // answers that are not written
+	out        []byte // pending replies
 	recent     recent
-	one        throttleCall   // of a store that answers at once
-	batch      []throttleCall // of one that does not
-	counts     Counts         // of the answers that are not written
+	one        throttleCall   // with the memory store
+	batch      []throttleCall // with a remote store
+	counts     Counts         // of the pending replies
 
-	now        time.Time // when something was read last
+	now        time.Time // time of the last read
 	readUntil  time.Time // deadlines
 	writeUntil time.Time
-	begun      bool // readUntil is for a command of which a part has come
-	answered   bool // something, since then
-	draining   bool // what has come is answered, until drainUntil
+	begun      bool // readUntil is the deadline of an incomplete command
+	answered   bool // a command was executed since readUntil was set
+	draining   bool // received commands are executed until drainUntil
 	drainUntil time.Time
 }
 
@@ -60,7 +60,7 @@ func (s *Server) newConn(c net.Conn) *conn {
 	return n
 }
 
-// serve answers until the client or the server has had enough.
+// serve executes commands until the client disconnects or the connection is closed.
 func (c *conn) serve() {
 	if !c.handshake() {
 		return
@@ -72,8 +72,8 @@ func (c *conn) serve() {
 	}
 }
 
-// handshake makes TLS ready, where there is TLS, before somebody can be idle in it. Only then may it be woken: a handshake
-// that was disturbed cannot go on.
+// handshake completes the TLS handshake, if there is TLS, within the command time, and reports whether it succeeded. Only
+// after it may Drain interrupt reads, because an interrupted handshake cannot be resumed.
 func (c *conn) handshake() bool {
 	until := c.now.Add(c.server.commandTime)
 	if secure, ok := c.Conn.(interface{ HandshakeContext(context.Context) error }); ok {
@@ -87,7 +87,7 @@ func (c *conn) handshake() bool {
 	return true
 }
 
-// answerAll answers the commands that have come whole, and tells whether there may be more.
+// answerAll executes the complete commands in the buffer and reports whether the connection stays open.
 func (c *conn) answerAll() bool {
 	for c.start < c.end && !c.last {
 		used, err := c.command.parse(c.in[c.start:c.end])
@@ -111,7 +111,7 @@ func (c *conn) answerAll() bool {
 	return !c.last
 }
 
-// reject answers what is no command, which is the last that is answered.
+// reject appends the reply to an invalid command and ends the connection.
 func (c *conn) reject(err error) {
 	if err == errTooLarge || err == errCount || err == errLength { //nolint:errorlint // they are never wrapped
 		bounds.RESPCommand.Reached()
@@ -120,7 +120,7 @@ func (c *conn) reject(err error) {
 	c.last = true
 }
 
-// read waits for more, and tells whether some came.
+// read reads more bytes and reports whether there were any.
 func (c *conn) read() bool {
 	if !c.makeRoom() {
 		c.reject(errTooLarge)
@@ -146,8 +146,8 @@ func (c *conn) read() bool {
 	}
 }
 
-// makeRoom moves what is not answered to the front, and has a larger buffer if that is not enough. It fails if a command
-// does not fit the largest.
+// makeRoom moves the unexecuted bytes to the start of the buffer and enlarges it if it is full. It reports whether there is
+// room; there is none if a command exceeds the maximum size.
 func (c *conn) makeRoom() bool {
 	full := c.end == len(c.in)
 	rest := c.in[c.start:c.end]
@@ -158,8 +158,8 @@ func (c *conn) makeRoom() bool {
 	return c.end < len(c.in)
 }
 
-// extend gives the client time until its next bytes. Who has begun a command is given no more however little comes, and
-// who is to show a password is not until that is done. Deadlines are moved only when they must be: that is not free.
+// extend sets the read deadline. The deadline of an incomplete command is not extended by further bytes, and that of a client
+// that is not authenticated yet not at all. Deadlines are changed only when necessary, because that costs time.
 func (c *conn) extend() {
 	begun := c.end > 0
 	switch {
@@ -169,25 +169,25 @@ func (c *conn) extend() {
 	case c.draining || !c.authenticated || begun && c.begun && !c.answered:
 		return
 	}
-	given := c.server.idleTime
+	timeout := c.server.idleTime
 	if begun {
-		given = c.server.commandTime
+		timeout = c.server.commandTime
 	}
-	if begun != c.begun || c.readUntil.Sub(c.now) < given*3/4 {
-		c.readBy(c.now.Add(given))
+	if begun != c.begun || c.readUntil.Sub(c.now) < timeout*3/4 {
+		c.readBy(c.now.Add(timeout))
 	}
 	c.begun, c.answered = begun, false
 }
 
 func (c *conn) readBy(t time.Time) {
 	c.readUntil = t
-	_ = c.SetReadDeadline(t) // of a connection that is gone: the next call tells
+	_ = c.SetReadDeadline(t) // if the connection is closed, the next read returns the error
 	if c.server.draining.Load() && !c.draining {
 		_ = c.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
-// flush writes the answers, and tells whether that went well.
+// flush writes the pending replies and reports whether that succeeded.
 func (c *conn) flush() bool {
 	if len(c.out) == 0 {
 		return true
@@ -205,7 +205,8 @@ func (c *conn) flush() bool {
 	return err == nil
 }
 
-// linger has the client read its last answers: what it still sends would else cost it those.
+// linger reads and discards data until the client has received the last replies. Closing a connection with unread data
+// would reset it and lose them.
 func (c *conn) linger() {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {

@@ -1,13 +1,13 @@
-// Package resp answers Redis clients: CL.THROTTLE, as the module redis-cell has it, and what clients say around it.
+// Package resp is a server for Redis clients (RESP2 and RESP3). It implements CL.THROTTLE of the module redis-cell, and the
+// commands that clients send when they connect.
 //
-// A connection is one goroutine with a small buffer. Commands are read where they lie in it, each is decided by itself
-// through the limiter and in the order in which it came, and the answers are written when no whole command is left. With
-// a store in memory a command allocates nothing. With one that asks servers, commands that came together are asked about
-// at the same time, but for those about one key.
+// A connection is one goroutine with a small buffer. Commands are parsed in place and decided in the order of arrival, and
+// replies are written when no complete command is left. With the memory store a command does not allocate. With a remote
+// store, pipelined commands are decided concurrently, except those for the same key.
 //
-// Limits come with each call. They are built once and kept, up to a bound, so that the same numbers are the same
-// [sluice.Limit]; all are of the rule [RuleName].
+// Each CL.THROTTLE call carries its limit. Limits are built once and cached, up to a bound, so that equal arguments use the
+// same [sluice.Limit]. All limits belong to the rule [RuleName].
 //
-// What a client may send is bounded: the arguments and the bytes of a command, the bytes of a key, how long a command that
-// was begun may take, how long nothing may come, how long answers may wait to be read.
+// Clients are bounded: arguments and bytes of a command, bytes of a key, the time to send a command, the idle time, and the
+// time to read replies.
 package resp

@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// Whatever is said, however little of it, and whoever leaves in between: others are served, and it takes little memory.
+// Invalid, partial and interrupted commands do not affect other clients, and need little memory.
 func TestHostile(t *testing.T) {
 	_, address := start(t, memstore.New(), resp.Config{})
 	honest := newAsker(t, address)
@@ -42,26 +42,26 @@ func TestHostile(t *testing.T) {
 		}
 	}
 	if got := honest.throttle("k", 1, 1, 60); got != (five{0, 2, 1, -1, 60}) {
-		t.Errorf("who means well is told %v", got)
+		t.Errorf("a well-behaved client gets %v", got)
 	}
 	if got := newAsker(t, address).throttle("k", 1, 1, 60); got != (five{0, 2, 0, -1, 120}) {
-		t.Errorf("who comes anew is told %v", got)
+		t.Errorf("a new client gets %v", got)
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	grown := int64(after.HeapAlloc+after.StackInuse) - int64(before.HeapAlloc+before.StackInuse)
-	if most := int64(len(open)) * 64 << 10; grown > most { // that of both ends
+	if most := int64(len(open)) * 64 << 10; grown > most { // for both ends
 		t.Errorf("%d connections take %d KiB each", len(open), grown/int64(len(open))>>10)
 	}
 	for _, c := range open {
 		c.Close()
 	}
 	if got := honest.throttle("k", 1, 1, 60); got != (five{1, 2, 0, 60, 120}) {
-		t.Errorf("who means well is told %v", got)
+		t.Errorf("a well-behaved client gets %v", got)
 	}
 }
 
-// A connection that was used and is idle takes little.
+// An idle connection needs little memory.
 func TestIdleMemory(t *testing.T) {
 	_, address := start(t, memstore.New(), resp.Config{})
 	const connections = 200

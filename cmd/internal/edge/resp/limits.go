@@ -11,20 +11,20 @@ import (
 	"github.com/sluiceproject/sluice/internal/private"
 )
 
-// numbers are a limit as CL.THROTTLE has it.
+// numbers are the arguments of CL.THROTTLE that define a limit.
 type numbers struct{ burst, count, period int64 }
 
-// limit is one that was built.
+// limit is a built limit.
 type limit struct {
 	numbers
 	built *sluice.Limit
-	unit  time.Duration // in which one is won back, rounded up to the microsecond
+	unit  time.Duration // period/count, rounded up to a microsecond
 }
 
-// maxLimits bounds the limits that are kept ready.
+// maxLimits is the maximum number of cached limits.
 const maxLimits = 4096
 
-// limits keeps limits that calls have brought, so that the same numbers are the same limit and cost nothing to build.
+// limits caches built limits, so that equal numbers use the same limit and are not built again.
 type limits struct {
 	mu sync.RWMutex // guards of
 	of map[numbers]*limit
@@ -48,7 +48,7 @@ func (l *limits) get(n numbers) (*limit, error) {
 	}
 	if len(l.of) >= maxLimits {
 		bounds.RESPLimits.Reached()
-		for any := range l.of { // whichever comes first, so that nobody can choose
+		for any := range l.of { // in random order, so that clients cannot choose which one is evicted
 			delete(l.of, any)
 			break
 		}
@@ -62,24 +62,24 @@ const (
 	maxPeriod = 366 * 24 * 3600
 )
 
-// anyLimit is what all limits are parts of: under whichever numbers a key is asked for, as with redis-cell it keeps the
-// moment at which it will be full.
+// anyLimit is the limit of which all limits are parts, so that a key has one state for all numbers: as in redis-cell, the
+// time at which its bucket will be full.
 var anyLimit = sluice.Must(sluice.PerSecond(1).Build())
 
-// build makes a limit, or says which of the numbers makes no sense.
+// build returns the limit for n, or an error that names the invalid number.
 func build(n numbers) (*limit, error) {
 	switch {
 	case n.burst < 0 || n.burst >= maxBurst:
 		return nil, fmt.Errorf("max_burst %d is not between 0 and %d", n.burst, int64(maxBurst-1))
 	case n.count < 1:
-		return nil, fmt.Errorf("count %d is not at least 1", n.count)
+		return nil, fmt.Errorf("count %d is less than 1", n.count)
 	case n.period < 1 || n.period > maxPeriod:
 		return nil, fmt.Errorf("period %d is not between 1 and %d seconds", n.period, maxPeriod)
 	}
 	window := time.Duration(n.period) * time.Second
-	asked := sluice.Per(n.count, window).WithBurst(n.burst + 1)
-	private.MakePart(&asked, anyLimit)
-	built, err := asked.Build()
+	requested := sluice.Per(n.count, window).WithBurst(n.burst + 1)
+	private.MakePart(&requested, anyLimit)
+	built, err := requested.Build()
 	if err != nil {
 		if fault, ok := errors.AsType[*sluice.LimitError](err); ok {
 			err = errors.New(fault.Msg)
@@ -90,7 +90,7 @@ func build(n numbers) (*limit, error) {
 	return &limit{n, built, time.Duration(micros) * time.Microsecond}, nil
 }
 
-// recent are limits that a connection has used. It saves a lock that connections share.
+// recent caches limits that a connection has used. It avoids the lock that connections share.
 type recent [8]*limit
 
 func (r *recent) get(all *limits, n numbers) (*limit, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// stores are those that the tests run on.
+// stores returns the stores for the tests.
 func stores(t *testing.T) map[string]sluice.Store {
 	t.Helper()
 	redis, err := redisstore.Open(redisstore.Config{URL: redistest.Start(t).URL(), KeyPrefix: t.Name() + ":"})
@@ -30,8 +30,8 @@ func stores(t *testing.T) map[string]sluice.Store {
 	return map[string]sluice.Store{"memory": memstore.New(), "redis": redis}
 }
 
-// However many connections send however many commands at once, exactly the limit is allowed, and each of what remains
-// is told once.
+// Concurrent pipelined commands on many connections are allowed exactly up to the limit, and each remaining quota is returned
+// once.
 func TestExactUnderLoad(t *testing.T) {
 	const connections, limit = 16, 200
 	each := soak(1000)
@@ -67,14 +67,14 @@ func TestExactUnderLoad(t *testing.T) {
 			}
 			for remaining := range told {
 				if n := told[remaining].Load(); n != 1 {
-					t.Errorf("%d were told that %d remain", n, remaining)
+					t.Errorf("%d replies have the remaining quota %d", n, remaining)
 				}
 			}
 		})
 	}
 }
 
-// Commands that come together are answered in their order, and those about one key are decided in it.
+// Pipelined commands are replied to in order, and those for one key are decided in order.
 func TestOrder(t *testing.T) {
 	for name, store := range stores(t) {
 		t.Run(name, func(t *testing.T) {
@@ -114,11 +114,11 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// meeting is a store that asks servers, and answers only when so many ask at the same time.
+// meeting is a remote store whose calls return only when enough of them are concurrent.
 type meeting struct {
 	*memstore.Store
 	mu   sync.Mutex
-	miss int // how many are missing
+	miss int // number of missing calls
 	met  chan struct{}
 }
 
@@ -139,7 +139,7 @@ func (m *meeting) Apply(ctx context.Context, takes []sluice.Take, out []sluice.D
 	}
 }
 
-// Commands that come together do not wait for each other's round trips.
+// Pipelined commands do not wait for each other's round trips.
 func TestTogether(t *testing.T) {
 	const together = 64
 	m := &meeting{Store: memstore.New(), miss: together, met: make(chan struct{})}
@@ -150,7 +150,7 @@ func TestTogether(t *testing.T) {
 	address := startWith(t, limiter, resp.Config{})
 	c := dial(t, address)
 	r := bufio.NewReader(c)
-	if _, err := io.WriteString(c, strings.Repeat("PING\n", 4000)); err != nil { // so that it reads much at once
+	if _, err := io.WriteString(c, strings.Repeat("PING\n", 4000)); err != nil { // so that the server reads many commands at once
 		t.Fatal(err)
 	}
 	if _, err := r.Discard(4000 * len("+PONG\r\n")); err != nil {
@@ -170,7 +170,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// While the store cannot answer, what was chosen for that does.
+// While the store is unavailable, the fail mode decides.
 func TestFailModes(t *testing.T) {
 	away := &meeting{Store: memstore.New(), miss: -1}
 	for mode, want := range map[sluice.FailMode][]five{
@@ -191,14 +191,14 @@ func TestFailModes(t *testing.T) {
 	}
 }
 
-// broken is a store that finds fault with all.
+// broken is a store that returns an error for every call.
 type broken struct{}
 
 func (broken) Apply(context.Context, []sluice.Take, []sluice.Decision) error {
 	return errors.Join(sluice.ErrInvalid, errors.New("for a reason"))
 }
 
-// What cannot be decided is an error of one line, and the next command is answered.
+// A failed decision is an error reply of one line, and the next command is executed.
 func TestNoDecision(t *testing.T) {
 	_, address := start(t, broken{}, resp.Config{})
 	if got, want := say(t, address, "CL.THROTTLE k 1 1 60\nPING\n"), "-ERR no decision: sluice: invalid call for a reason\r\n+PONG\r\n"; got != want {
@@ -206,7 +206,7 @@ func TestNoDecision(t *testing.T) {
 	}
 }
 
-// A key that an operator has blocked is limited, also for who only looks.
+// A blocked key is denied, even for a quantity of 0.
 func TestBlocked(t *testing.T) {
 	store := memstore.New()
 	_, address := start(t, store, resp.Config{})
@@ -222,11 +222,11 @@ func TestBlocked(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if got := a.throttle("k", 9, 1, 1, 0); got[0] != 1 || got[2] != 0 || got[3] < 3590 || got[3] > 3600 {
-		t.Errorf("who looks is told %v", got)
+		t.Errorf("a quantity of 0 gets %v", got)
 	}
 }
 
-// asked is how many have asked of one that nobody waits for.
+// asked returns the number of waiting calls of a meeting that never completes.
 func (m *meeting) asked() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

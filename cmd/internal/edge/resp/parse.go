@@ -6,37 +6,38 @@ import (
 )
 
 const (
-	// maxArgs is the most arguments of a command. HELLO with all its options has seven.
+	// maxArgs is the maximum number of arguments of a command. HELLO with all options has 7.
 	maxArgs = 16
-	// maxCommandBytes is the most bytes of a command as it is sent, and so of a connection's buffer.
+	// maxCommandBytes is the maximum size of an encoded command, and so of the buffer of a connection.
 	maxCommandBytes = 8 << 10
-	// maxKeyBytes is the most bytes of a key.
+	// maxKeyBytes is the maximum size of a key.
 	maxKeyBytes = 1 << 10
 )
 
-// protocolError is about bytes that are no command. Where the next one begins is then unknown, so the connection ends.
+// protocolError is the error for bytes that are not a command. The connection is closed, because the start of the next
+// command is unknown.
 type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
 const (
-	errTooLarge   = protocolError("too large a command: 8 KiB at most")
-	errCount      = protocolError("invalid multibulk length: 16 arguments at most")
-	errLength     = protocolError("invalid bulk length: 8 KiB at most")
-	errNumber     = protocolError("a length is digits and CRLF")
-	errBulkEnd    = protocolError("a bulk string ends with CRLF")
+	errTooLarge   = protocolError("command too large: the maximum is 8 KiB")
+	errCount      = protocolError("invalid multibulk length: the maximum is 16 arguments")
+	errLength     = protocolError("invalid bulk length: the maximum is 8 KiB")
+	errNumber     = protocolError("invalid length: expected digits and CRLF")
+	errBulkEnd    = protocolError("expected CRLF after a bulk string")
 	errUnbalanced = protocolError("unbalanced quotes in request")
-	errHTTP       = protocolError("this is not HTTP")
+	errHTTP       = protocolError("HTTP is not supported")
 )
 
-// command is one command. The arguments lie in the buffer that it was parsed from.
+// command is one command. Its arguments point into the parsed buffer.
 type command struct {
 	args [][]byte
 	room [maxArgs][]byte
 }
 
-// parse reads the command that b begins with, and returns how many bytes it takes: 0 if it has not come whole. Whatever
-// it says of b it says of all that begins with b.
+// parse parses the command at the start of b and returns its size in bytes, or 0 if it is incomplete. A size above 0 or an
+// error does not change when more bytes follow.
 func (c *command) parse(b []byte) (used int, err error) {
 	c.args = c.room[:0]
 	if len(b) == 0 {
@@ -81,9 +82,9 @@ func (c *command) parse(b []byte) (used int, err error) {
 	return at, nil
 }
 
-// length reads a number and the end of its line, and returns where the next one begins: 0 if it has not come whole.
+// length parses a number and CRLF. It returns the index after them, or 0 if they are incomplete.
 func length(b []byte, at int) (n, next int, err error) {
-	const mostDigits = 10
+	const maxDigits = 10
 	begin, negative := at, false
 	if at < len(b) && b[at] == '-' {
 		negative = true
@@ -92,7 +93,7 @@ func length(b []byte, at int) (n, next int, err error) {
 	}
 	for ; at < len(b); at++ {
 		switch digit := b[at] - '0'; {
-		case digit <= 9 && at-begin < mostDigits:
+		case digit <= 9 && at-begin < maxDigits:
 			n = 10*n + int(digit)
 		case b[at] == '\r' && at > begin:
 			if at+1 == len(b) {
@@ -112,7 +113,7 @@ func length(b []byte, at int) (n, next int, err error) {
 	return 0, 0, nil
 }
 
-// parseInline reads a command that a person has typed: words, of which those with spaces stand in quotes.
+// parseInline parses an inline command: words separated by spaces, with optional quotes.
 func (c *command) parseInline(b []byte) (used int, err error) {
 	end := bytes.IndexByte(b, '\n')
 	if end < 0 {
@@ -143,14 +144,15 @@ func (c *command) parseInline(b []byte) (used int, err error) {
 		}
 		c.args = append(c.args, word[:len(word):len(word)])
 	}
-	// A web page can have a browser send lines to any port, and one of them may be a command. None gets past its headers.
+	// A web page can make a browser send a request to any port, and a line of its body could be a command. The request is
+	// rejected at its headers.
 	if len(c.args) > 0 && (is(c.args[0], "post") || is(c.args[0], "host:")) {
 		return 0, errHTTP
 	}
 	return end + 1, nil
 }
 
-// is tells whether a word is a name, which is in lower case, whatever case the word is in.
+// is reports whether word equals name, ignoring case. name must be in lower case.
 func is(word []byte, name string) bool {
 	if len(word) != len(name) {
 		return false
@@ -167,15 +169,15 @@ func is(word []byte, name string) bool {
 	return true
 }
 
-// integer reads a whole number, a sign allowed.
+// integer parses an integer with an optional sign.
 func integer(b []byte) (n int64, ok bool) {
 	negative := false
 	if len(b) > 1 && (b[0] == '-' || b[0] == '+') {
 		negative = b[0] == '-'
 		b = b[1:]
 	}
-	const mostDigits = 18 // and so no more than an int64 holds
-	if len(b) == 0 || len(b) > mostDigits {
+	const maxDigits = 18 // fits in an int64
+	if len(b) == 0 || len(b) > maxDigits {
 		return 0, false
 	}
 	for _, d := range b {

@@ -15,23 +15,23 @@ import (
 	"github.com/sluiceproject/sluice/internal/private"
 )
 
-// RuleName is the rule that all limits of CL.THROTTLE are of.
+// RuleName is the name of the rule of all CL.THROTTLE limits.
 const RuleName = "resp"
 
-// Config is how a [Server] is made. Zero fields have defaults.
+// Config configures a [Server]. Zero fields have defaults.
 type Config struct {
-	// Password is the SHA-256 of what clients must show, asked for whenever one does. Nil: nothing is to be shown.
+	// Password returns the SHA-256 of the password. It is called for each attempt. Nil means that no password is required.
 	Password func() [sha256.Size]byte
-	// Attempts limits failed attempts to show it, by the peer's address. It has one rule. Nil: any number.
+	// Attempts limits failed attempts per client address. It must have one rule. Nil means no limit.
 	Attempts *sluice.Limiter
-	// OnFailure is what is answered while the store cannot.
+	// OnFailure is the fail mode while the store is unavailable.
 	OnFailure sluice.FailMode
-	// IdleTime is after how long without a command a connection is closed. Default [DefaultIdleTime].
+	// IdleTime is the time without a command after which a connection is closed. Default [DefaultIdleTime].
 	IdleTime time.Duration
-	// CommandTime is how long a client may take for a command that it has begun, for showing the password, and for reading
-	// its answers. Default [DefaultCommandTime].
+	// CommandTime is the timeout for sending a command, for authenticating, and for reading replies. Default
+	// [DefaultCommandTime].
 	CommandTime time.Duration
-	// Counted is told what was answered whenever answers are written. It may be called from several goroutines.
+	// Counted is called with the counts of replies whenever replies are written. It must be safe for concurrent use.
 	Counted func(Counts)
 
 	Log *slog.Logger // default slog.Default()
@@ -43,18 +43,18 @@ const (
 	DefaultCommandTime = 10 * time.Second
 )
 
-// Counts are commands by how they were answered.
+// Counts are the numbers of commands by reply.
 type Counts struct {
 	Allowed, Denied int64 // CL.THROTTLE
-	Other           int64 // anything else
+	Other           int64 // other commands
 	Errors          int64
 }
 
-// Server answers Redis clients.
+// Server is a server for Redis clients.
 type Server struct {
 	limiter     *sluice.Limiter
 	rule        *sluice.Rule
-	remote      bool // decisions take a while: the store asks servers
+	remote      bool // the store is remote, so that decisions take a round trip
 	password    func() [sha256.Size]byte
 	attempts    *sluice.Limiter
 	idleTime    time.Duration
@@ -69,14 +69,14 @@ type Server struct {
 	draining atomic.Bool
 	running  sync.WaitGroup // connections
 
-	attempting sync.Mutex // held from an attempt's charge to its refund
+	attempting sync.Mutex // held from the charge of an attempt to its refund
 
 	mu        sync.Mutex     // guards the fields below
-	conns     map[*conn]bool // true: may be woken
+	conns     map[*conn]bool // true if reads may be interrupted
 	listeners []net.Listener
 }
 
-// New returns a server that decides by the limiter.
+// New returns a server that decides with the limiter.
 func New(l *sluice.Limiter, c Config) (*Server, error) {
 	rule, err := sluice.NewRule(sluice.Rule{Name: RuleName, Limit: sluice.PerSecond(1), OnFailure: c.OnFailure})
 	if err != nil {
@@ -95,7 +95,7 @@ func New(l *sluice.Limiter, c Config) (*Server, error) {
 	return s, nil
 }
 
-// Serve answers until the listener is closed.
+// Serve accepts connections until the listener is closed or Drain is called. It returns net.ErrClosed.
 func (s *Server) Serve(l net.Listener) error {
 	s.mu.Lock()
 	s.listeners = append(s.listeners, l)
@@ -112,9 +112,9 @@ func (s *Server) Serve(l net.Listener) error {
 				_ = accepted.Close()
 			}
 			return net.ErrClosed
-		case err != nil: // there are too many open files, say, which will pass
+		case err != nil: // a temporary error, such as too many open files
 			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-			s.log.Error("no connection can be accepted: trying again", "error", err, "in", wait)
+			s.log.Error("accepting connections failed", "error", err, "retry_in", wait)
 			select {
 			case <-time.After(wait):
 			case <-s.ctx.Done():
@@ -126,7 +126,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// start has a connection answered on a goroutine of its own.
+// start serves a connection in a new goroutine.
 func (s *Server) start(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,15 +144,15 @@ func (s *Server) start(c *conn) {
 	})
 }
 
-// ready notes that a connection may be woken.
+// ready marks a connection whose reads may be interrupted.
 func (s *Server) ready(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns[c] = true
 }
 
-// Drain accepts no more, answers what has come, and closes. Who is not done when the context ends is cut off; then it
-// returns the context's error.
+// Drain closes the listeners, executes the commands already received, and closes the connections. If ctx is done before all
+// connections are, it closes the rest and returns the error of ctx.
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	s.draining.Store(true)
@@ -161,7 +161,7 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 	for c, ready := range s.conns {
 		if ready {
-			_ = c.SetReadDeadline(time.Unix(1, 0)) // wakes who waits
+			_ = c.SetReadDeadline(time.Unix(1, 0)) // interrupts pending reads
 		}
 	}
 	s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// loop is a connection over which the same bytes come again and again, and on which answers are counted.
+// loop is a connection that delivers the same bytes repeatedly and counts replies.
 type loop struct {
 	net.Conn
 	text  []byte
@@ -33,7 +33,7 @@ func (*loop) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 func (*loop) SetReadDeadline(time.Time) error  { return nil }
 func (*loop) SetWriteDeadline(time.Time) error { return nil }
 
-// looped is a client that sends commands about some keys, and how many it sends in a round.
+// looped returns a connection that sends commands for several keys, and the number of commands per round.
 func looped(t testing.TB) (c *conn, l *loop, all *Counts, round int) {
 	t.Helper()
 	limiter, err := sluice.NewWithRules(memstore.New(), nil)
@@ -59,13 +59,13 @@ func looped(t testing.TB) (c *conn, l *loop, all *Counts, round int) {
 
 func (c *conn) round() bool { return c.read() && c.answerAll() && c.flush() }
 
-// Nothing is allocated for a command.
+// A command does not allocate.
 func TestNoAllocations(t *testing.T) {
 	c, l, all, round := looped(t)
 	turn := func() {
 		for before := l.at; ; {
 			if !c.round() {
-				t.Fatal("it ended")
+				t.Fatal("the connection ended")
 			}
 			if l.at < before {
 				return
@@ -90,7 +90,7 @@ func BenchmarkCommand(b *testing.B) {
 	for b.Loop() {
 		for done := all.Allowed + 1000; all.Allowed < done; {
 			if !c.round() {
-				b.Fatal("it ended")
+				b.Fatal("the connection ended")
 			}
 		}
 	}

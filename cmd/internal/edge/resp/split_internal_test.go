@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// script is a connection over which bytes come in pieces, and then no more.
+// script is a connection that delivers bytes in pieces and then ends.
 type script struct {
 	loop
 	pieces [][]byte
@@ -39,7 +39,7 @@ func (s *script) Write(b []byte) (int, error) { return s.said.Write(b) }
 
 var _ net.Conn = (*script)(nil)
 
-// told is what a fresh server answers to bytes that come in pieces. Its time stands still.
+// told returns the replies of a new server to bytes that arrive in pieces. Its clock does not advance.
 func told(t testing.TB, pieces ...[]byte) []byte {
 	t.Helper()
 	store, err := memstore.Open(memstore.Config{Now: func() time.Time { return time.Unix(1e9, 0) }, MaxBytes: 1 << 20})
@@ -59,7 +59,7 @@ func told(t testing.TB, pieces ...[]byte) []byte {
 	return c.said.Bytes()
 }
 
-// reply reads one answer and returns what follows.
+// reply parses one reply and returns the rest.
 func reply(b []byte) ([]byte, error) {
 	line, rest, ok := bytes.Cut(b, []byte("\r\n"))
 	if !ok || len(line) == 0 {
@@ -82,7 +82,7 @@ func reply(b []byte) ([]byte, error) {
 		return rest, nil
 	case '$':
 		if len(rest) < n+2 || string(rest[n:n+2]) != "\r\n" {
-			return nil, errors.New("a bulk string does not end")
+			return nil, errors.New("bulk string without end")
 		}
 		return rest[n+2:], nil
 	case '%':
@@ -97,7 +97,7 @@ func reply(b []byte) ([]byte, error) {
 	return rest, err
 }
 
-// However bytes are cut into pieces, the answers are the same, and they are answers.
+// The replies are valid and do not depend on how the bytes are split.
 func FuzzSplit(f *testing.F) {
 	for i, text := range []string{
 		"PING\r\n", "*5\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n$1\r\n5\r\n$1\r\n1\r\n$2\r\n60\r\n*1\r\n$4\r\nPING\r\n",
@@ -128,7 +128,7 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// All that a generator of commands comes up with is answered, one answer to each.
+// Every generated command gets one reply.
 func TestRandomCommands(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	word := func() string {
@@ -153,12 +153,12 @@ func TestRandomCommands(t *testing.T) {
 			}
 		}
 		if n != commands {
-			t.Fatalf("%d answers to %d commands: %q\n%q", n, commands, text, got)
+			t.Fatalf("%d replies to %d commands: %q\n%q", n, commands, text, got)
 		}
 	}
 }
 
-// Limits that calls bring are kept, and no more than a bound of them.
+// Limits are cached, up to maxLimits.
 func TestLimitsAreBounded(t *testing.T) {
 	all := limits{of: map[numbers]*limit{}}
 	var mine recent
@@ -173,14 +173,14 @@ func TestLimitsAreBounded(t *testing.T) {
 		}
 	}
 	if len(all.of) != maxLimits {
-		t.Errorf("%d are kept, want %d", len(all.of), maxLimits)
+		t.Errorf("%d limits are cached, want %d", len(all.of), maxLimits)
 	}
 	for _, n := range []numbers{{-1, 1, 1}, {1 << 50, 1, 1}, {0, 0, 1}, {0, 1, 0}} {
 		if _, err := all.get(n); err == nil {
-			t.Errorf("%+v is taken", n)
+			t.Errorf("%+v is accepted", n)
 		}
 	}
 	if len(all.of) != maxLimits {
-		t.Errorf("%d are kept: faults are too", len(all.of))
+		t.Errorf("%d limits are cached: invalid ones too", len(all.of))
 	}
 }

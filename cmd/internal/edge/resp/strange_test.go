@@ -13,7 +13,7 @@ func TestStrangeKeys(t *testing.T) {
 	_, address := start(t, memstore.New(), resp.Config{})
 	a := newAsker(t, address)
 	for _, key := range rlstest.StrangeValues {
-		if key == "" || len(key) > 1<<10 { // refused: see TestCommands
+		if key == "" || len(key) > 1<<10 { // rejected: see TestCommands
 			continue
 		}
 		if got := a.throttle(key, 0, 1, 3600); got[0] != 0 {

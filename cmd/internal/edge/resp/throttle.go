@@ -10,18 +10,18 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// throttleCall is a CL.THROTTLE that is to be decided.
+// throttleCall is a CL.THROTTLE call.
 type throttleCall struct {
 	takes   [1]sluice.Take
 	answers [1]sluice.Decision
 	limit   *limit
 	err     error
-	next    int // of a batch, the one that is decided after this; 0 is none
+	next    int // index in the batch of the next call for the same key; 0 means none
 }
 
 const usage = "CL.THROTTLE key max_burst count period [quantity]"
 
-// throttle answers CL.THROTTLE, at once or with those that came along.
+// throttle handles CL.THROTTLE: at once with the memory store, or as part of a batch with a remote store.
 func (c *conn) throttle(args [][]byte) {
 	if len(args) != 5 && len(args) != 6 {
 		c.fail("ERR wrong number of arguments for 'cl.throttle' command: write " + usage)
@@ -29,7 +29,7 @@ func (c *conn) throttle(args [][]byte) {
 	}
 	if len(args[1]) > maxKeyBytes {
 		bounds.RESPKey.Reached()
-		c.fail("ERR the key has " + strconv.Itoa(len(args[1])) + " bytes: " + strconv.Itoa(maxKeyBytes) + " at most")
+		c.fail("ERR the key has " + strconv.Itoa(len(args[1])) + " bytes: the maximum is " + strconv.Itoa(maxKeyBytes))
 		return
 	}
 	var n [4]int64
@@ -63,7 +63,7 @@ func (c *conn) throttle(args [][]byte) {
 	q.limit = limit
 	t := &q.takes[0]
 	t.Limit, t.Cost = limit.built, n[3]
-	t.Key = unsafe.String(unsafe.SliceData(args[1]), len(args[1])) // not kept beyond the call
+	t.Key = unsafe.String(unsafe.SliceData(args[1]), len(args[1])) // not retained after the call
 	c.decide(q)
 	c.answer(q)
 }
@@ -72,18 +72,18 @@ func (c *conn) decide(q *throttleCall) {
 	_, q.err = c.server.limiter.Decide(c.server.ctx, q.takes[:], q.answers[:])
 }
 
-// maxBatch bounds the commands that are asked about at the same time.
+// maxBatch is the maximum number of commands that are decided concurrently.
 const maxBatch = 64
 
-// finishBatch decides the commands that wait, at the same time: each would else wait for the round trips of those before it.
-// Commands about one key are decided in their order.
+// finishBatch decides the commands of the batch concurrently, because each would otherwise wait for the round trips of those
+// before it. Commands for the same key are decided in order.
 func (c *conn) finishBatch() {
 	batch := c.batch
 	if len(batch) == 0 {
 		return
 	}
 	var all sync.WaitGroup
-	for i := len(batch) - 1; i >= 0; i-- { // so that what follows it is known when one is begun
+	for i := len(batch) - 1; i >= 0; i-- { // backwards, so that next is set before a call is decided
 		before := i - 1
 		for before >= 0 && batch[before].takes[0].Key != batch[i].takes[0].Key {
 			before--
@@ -102,7 +102,7 @@ func (c *conn) finishBatch() {
 	for i := range batch {
 		c.answer(&batch[i])
 	}
-	clear(batch) // let go of the keys
+	clear(batch) // free the keys
 }
 
 func (c *conn) decideFrom(batch []throttleCall, i int) {
@@ -114,7 +114,7 @@ func (c *conn) decideFrom(batch []throttleCall, i int) {
 	}
 }
 
-// answer writes what redis-cell would.
+// answer appends the reply of redis-cell.
 func (c *conn) answer(q *throttleCall) {
 	if q.err != nil {
 		c.fail("ERR no decision: " + q.err.Error())
@@ -123,8 +123,8 @@ func (c *conn) answer(q *throttleCall) {
 	d := &q.answers[0]
 	limited, retry := !d.Allowed, d.RetryAfter
 	if q.takes[0].Cost == 0 {
-		// Whether one more would fit is not the question, but whether none would: only of a key that has spent more than
-		// this limit has, under another, or that is blocked.
+		// A quantity of 0 is denied only if the usage already exceeds the limit, which can happen after calls with a larger
+		// limit, or if the key is blocked. The decision of the limiter is for a cost of 1.
 		retry -= q.limit.unit
 		limited = limited && retry > 0
 	}
@@ -147,10 +147,10 @@ func (c *conn) answer(q *throttleCall) {
 	c.out = append(b, "\r\n"...)
 }
 
-// appendNumber ends a line and begins one with a number.
+// appendNumber ends the current line and appends an integer.
 func appendNumber(b []byte, n int64) []byte {
 	return strconv.AppendInt(append(b, "\r\n:"...), n, 10)
 }
 
-// seconds rounds up, but leaves out what is below a millisecond, as redis-cell does.
+// seconds truncates d to milliseconds and rounds up to seconds, as redis-cell does.
 func seconds(d time.Duration) int64 { return (d.Milliseconds() + 999) / 1000 }

@@ -19,7 +19,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// pipes is a listener without a network, whose connections know time as a bubble has it.
+// pipes is a listener of in-memory connections, which use the virtual clock of a synctest bubble.
 type pipes struct {
 	waiting chan net.Conn
 	closed  chan struct{}
@@ -43,7 +43,7 @@ func (p *pipes) dial() net.Conn {
 	return mine
 }
 
-// inBubble runs a test of times.
+// inBubble runs a test in a synctest bubble.
 func inBubble(t *testing.T, cfg resp.Config, f func(t *testing.T, p *pipes)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +69,7 @@ func inBubble(t *testing.T, cfg resp.Config, f func(t *testing.T, p *pipes)) {
 	})
 }
 
-// lasts is how long until the server hangs up on a client that does this. The client stops when it cannot.
+// lasts returns the time until the server closes the connection of a client with this behaviour.
 func lasts(t *testing.T, p *pipes, do func(c net.Conn) error) time.Duration {
 	t.Helper()
 	c := p.dial()
@@ -84,7 +84,7 @@ func lasts(t *testing.T, p *pipes, do func(c net.Conn) error) time.Duration {
 	return time.Since(began)
 }
 
-// drip sends bytes one by one, so far apart, and reads the answers.
+// drip sends bytes one by one at an interval and reads the replies.
 func drip(text string, apart time.Duration) func(net.Conn) error {
 	return func(c net.Conn) error {
 		ended := make(chan struct{})
@@ -118,7 +118,7 @@ func TestTimes(t *testing.T) {
 		"says something and then nothing":      {drip(ping, 100*time.Millisecond), 14*100*time.Millisecond + time.Minute},
 		"takes its time between commands":      {drip("\n\n\n", 40*time.Second), 3*40*time.Second + time.Minute},
 		"is slow":                              {drip(ping+ping, 600*time.Millisecond), 28*600*time.Millisecond + time.Minute},
-		"is too slow":                          {drip(ping, 2*time.Second), 12 * time.Second}, // ten after the first byte
+		"is too slow":                          {drip(ping, 2*time.Second), 12 * time.Second}, // 10 s after the first byte
 		"begins and leaves off":                {drip("*", time.Second), 11 * time.Second},
 		"begins another and leaves off":        {drip(ping+"*", 500*time.Millisecond), 17500 * time.Millisecond},
 		"is slow in a long line of empty ones": {drip(strings.Repeat("\n", 30)+"P", 5*time.Second), 31*5*time.Second + 10*time.Second},
@@ -126,51 +126,51 @@ func TestTimes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, cfg, func(t *testing.T, p *pipes) {
 				if got := lasts(t, p, tt.do); got != tt.want {
-					t.Errorf("who %s is hung up on after %v, want %v", name, got, tt.want)
+					t.Errorf("a client that %s is disconnected after %v, want %v", name, got, tt.want)
 				}
 			})
 		})
 	}
 }
 
-// Who does not show the password in time is not waited for, whatever it says instead.
+// A client that does not authenticate in time is disconnected, whatever else it sends.
 func TestPasswordInTime(t *testing.T) {
 	cfg := resp.Config{Password: password("x"), IdleTime: time.Minute, CommandTime: 10 * time.Second}
 	inBubble(t, cfg, func(t *testing.T, p *pipes) {
 		if got := lasts(t, p, nil); got != 10*time.Second {
-			t.Errorf("who says nothing is waited for %v", got)
+			t.Errorf("a silent client is disconnected after %v", got)
 		}
 		if got := lasts(t, p, drip(strings.Repeat("PING\n", 100), time.Second)); got != 10*time.Second {
-			t.Errorf("who says something else is waited for %v", got)
+			t.Errorf("a client that sends other commands is disconnected after %v", got)
 		}
 		if got := lasts(t, p, drip("AUTH x\n", time.Second)); got != 67*time.Second {
-			t.Errorf("who has shown it is waited for %v", got)
+			t.Errorf("an authenticated client is disconnected after %v", got)
 		}
 	})
 }
 
-// Who does not read its answers is given up.
+// A client that does not read its replies is disconnected.
 func TestUnreadAnswers(t *testing.T) {
 	inBubble(t, resp.Config{CommandTime: 10 * time.Second}, func(t *testing.T, p *pipes) {
 		c := p.dial()
 		defer c.Close()
 		began := time.Now()
-		for { // until the server does not read any more, and then has closed
+		for { // until the server stops reading and closes the connection
 			_ = c.SetWriteDeadline(time.Now().Add(time.Hour))
 			if _, err := io.WriteString(c, strings.Repeat("PING\n", 1000)); err != nil {
 				if errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Error("it waits for an hour")
+					t.Error("not disconnected within an hour")
 				}
 				break
 			}
 		}
 		if got := time.Since(began); got < 5*time.Second || got > 10*time.Second {
-			t.Errorf("who does not read is waited for %v", got)
+			t.Errorf("a client that does not read is disconnected after %v", got)
 		}
 	})
 }
 
-// What has come is answered when the server ends, and then it ends.
+// Drain executes the commands already received and closes the connections.
 func TestDrain(t *testing.T) {
 	s, address := start(t, memstore.New(), resp.Config{})
 	const commands = 3000
@@ -199,25 +199,25 @@ func TestDrain(t *testing.T) {
 		}
 		answered <- n
 	}()
-	if err := <-sent; err != nil { // it has come as far as this machine
+	if err := <-sent; err != nil { // received by the kernel
 		t.Fatal(err)
 	}
 	if err := s.Drain(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if n := <-answered; n != commands {
-		t.Errorf("%d of %d were answered", n, commands)
+		t.Errorf("%d of %d commands got a reply", n, commands)
 	}
 	if _, err := idle.read.ReadByte(); !errors.Is(err, io.EOF) {
-		t.Errorf("who was idle sees %v", err)
+		t.Errorf("an idle client gets %v", err)
 	}
 	if c, err := net.Dial("tcp", address); err == nil {
 		c.Close()
-		t.Error("it still listens")
+		t.Error("the listener is not closed")
 	}
 }
 
-// What has come but was not read yet is answered too.
+// Commands in the receive buffer are executed too.
 func TestDrainOfWhatWaits(t *testing.T) {
 	slow := &meeting{Store: memstore.New(), miss: -1, met: make(chan struct{})}
 	limiter, err := sluice.NewWithRules(slow, nil, sluice.WithStoreTimeout(time.Hour))
@@ -234,12 +234,12 @@ func TestDrainOfWhatWaits(t *testing.T) {
 	}
 	for slow.asked() == 0 {
 		if t.Context().Err() != nil {
-			t.Fatal("nobody asks")
+			t.Fatal("the store is not called")
 		}
 	}
 	drained := make(chan error, 1)
 	go func() { drained <- s.Drain(t.Context()) }()
-	for { // until it has begun
+	for { // until the drain has begun
 		late, err := net.Dial("tcp", address)
 		if err != nil {
 			break
@@ -254,14 +254,14 @@ func TestDrainOfWhatWaits(t *testing.T) {
 		}
 	}
 	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
-		t.Errorf("and then %v", err)
+		t.Errorf("after the replies: %v", err)
 	}
 	if err := <-drained; err != nil {
 		t.Error(err)
 	}
 }
 
-// Who is not done in time is cut off, also from a store that does not answer.
+// Connections that are not done in time are closed, even while a store call hangs.
 func TestDrainInTime(t *testing.T) {
 	stuck := &meeting{Store: memstore.New(), miss: -1}
 	limiter, err := sluice.NewWithRules(stuck, nil, sluice.WithStoreTimeout(time.Hour))
@@ -275,7 +275,7 @@ func TestDrainInTime(t *testing.T) {
 	}
 	for stuck.asked() < 2 {
 		if t.Context().Err() != nil {
-			t.Fatal("nobody asks")
+			t.Fatal("the store is not called")
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -285,7 +285,7 @@ func TestDrainInTime(t *testing.T) {
 	}
 }
 
-// Who goes on and on does not keep the server from ending.
+// A client that keeps sending does not delay the shutdown beyond maxLinger.
 func TestDrainOfTheTalkative(t *testing.T) {
 	inBubble(t, resp.Config{}, func(t *testing.T, p *pipes) {
 		c, gone := p.dial(), make(chan struct{})
@@ -308,7 +308,7 @@ func TestDrainOfTheTalkative(t *testing.T) {
 		t.Cleanup(func() {
 			<-gone
 			if took := time.Since(began); took < 1900*time.Millisecond || took > 2100*time.Millisecond {
-				t.Errorf("it took %v", took)
+				t.Errorf("the drain took %v", took)
 			}
 		})
 	})

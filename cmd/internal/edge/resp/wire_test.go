@@ -15,10 +15,10 @@ func writeArray(w io.Writer, args ...string) {
 	}
 }
 
-// five is an answer to CL.THROTTLE.
+// five is a reply to CL.THROTTLE.
 type five [5]int64
 
-// readFive reads an answer to CL.THROTTLE.
+// readFive parses a reply to CL.THROTTLE.
 func readFive(r *bufio.Reader) (f five, err error) {
 	head, err := r.ReadString('\n')
 	if err != nil {

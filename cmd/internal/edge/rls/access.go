@@ -12,16 +12,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Clients are the domains that clients may ask about, by the names in their certificates: DNS names, URIs such as
-// spiffe://cluster/ns/web, addresses of machines and of mail.
+// Clients maps names in client certificates to the domains they are authorized for. Names are DNS names, URIs such as
+// spiffe://cluster/ns/web, IP addresses and email addresses.
 type Clients map[string]Domains
 
-// Domains are names of domains; "*" means all.
+// Domains is a set of domains; "*" means all.
 type Domains map[string]bool
 
 func (d Domains) allow(domain string) bool { return d[domain] || d["*"] }
 
-// check refuses a client that may not ask about the domain.
+// check returns an error if the client of the call is not authorized for the domain.
 func (c Clients) check(ctx context.Context, domain string) error {
 	var cert *x509.Certificate
 	if p, _ := peer.FromContext(ctx); p != nil {
@@ -40,14 +40,14 @@ func (c Clients) isAuthorized(cert *x509.Certificate, domain string) error {
 	case c == nil:
 		return nil
 	case cert == nil:
-		return errors.New("the client shows no certificate, and only clients that are known by one may ask")
+		return errors.New("client certificate required: only clients listed in the configuration are authorized")
 	case !c.allow(cert, domain):
-		return fmt.Errorf("no name in the client's certificate may ask about domain %q: have the operator add it to clients", domain)
+		return fmt.Errorf("no name in the client certificate is authorized for domain %q: have the operator add it to clients", domain)
 	}
 	return nil
 }
 
-// Authorize says why a client may not ask about a domain. The certificate is one that was verified, or nil.
+// Authorize returns an error if a client is not authorized for a domain. cert is its verified certificate, or nil.
 func (d *Decider) Authorize(cert *x509.Certificate, domain string) error {
 	return d.options.Clients.isAuthorized(cert, domain)
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// as is the context of a call by a client with these names in its certificate.
+// as returns the context of a call by a client with these names in its certificate.
 func as(t *testing.T, verified bool, names ...string) context.Context {
 	t.Helper()
 	template := &x509.Certificate{
@@ -97,7 +97,7 @@ func TestClients(t *testing.T) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
 			if told := fmt.Sprint(len(resp.Statuses)); err != nil && told != "0" {
-				t.Errorf("%s statuses for a client that may not ask", told)
+				t.Errorf("%s statuses for an unauthorized client", told)
 			}
 		})
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// answer says what was decided.
+// answer sets the response from the decisions.
 func (d *Decider) answer(a *answering, req *Request, resp *Response) {
 	for i := range a.decided.Matched.Matches {
 		st := statusOf(&a.decided.Matched.Matches[i], a.decided.Decisions, a.descriptors[i].Cost)
@@ -27,7 +27,7 @@ func (d *Decider) answer(a *answering, req *Request, resp *Response) {
 	}
 }
 
-// statusOf is the status of one descriptor.
+// statusOf returns the status of one descriptor.
 func statusOf(m *rules.DescriptorMatch, out []sluice.Decision, cost int64) Status {
 	switch {
 	case m.Limit != nil && m.Limit.Unlimited:
@@ -55,13 +55,13 @@ func statusOf(m *rules.DescriptorMatch, out []sluice.Decision, cost int64) Statu
 	return st
 }
 
-// unknown reports whether the store was not asked what remains: it is away and the limit is open, an operator has switched
-// the limit off, or the denial of another limit was remembered.
+// unknown reports whether the remaining quota is unknown: the store is unavailable and the limit fails open, the limit is
+// suspended, or the deny cache decided because of another limit.
 func unknown(d *sluice.Decision) bool {
 	return d.Source == sluice.SourceFailOpen || d.Source == sluice.SourceSuspended || d.Source == sluice.SourceDenyCache && d.Allowed
 }
 
-// tightest is the decision to tell of. A shadow rule that would have denied is told as if it had.
+// tightest returns the index of the decision to report: a shadow-denied one if there is one, else the most restrictive.
 func tightest(out []sluice.Decision) int {
 	if len(out) == 1 {
 		return 0
@@ -74,8 +74,8 @@ func tightest(out []sluice.Decision) int {
 	return sluice.MostRestrictive(out)
 }
 
-// reset is in how many seconds, rounded up, a request that was denied may be sent again, or the count is as if nothing
-// had been spent. A fixed window says when it ends, also if nothing was counted in it.
+// reset returns the seconds, rounded up, until a denied request would be allowed or, if it was allowed, until the bucket is
+// fully reset. For an unused fixed window it returns the time until the window ends.
 func reset(d *sluice.Decision, l *sluice.Limit) int64 {
 	after := d.ResetAfter
 	if !d.Allowed || d.ShadowDenied {
@@ -90,8 +90,8 @@ func reset(d *sluice.Decision, l *sluice.Limit) int64 {
 	return int64((after + time.Second - 1) / time.Second)
 }
 
-// units in which a window may be said, the longest first. A month and a year are said only as such: few windows are a
-// multiple of one.
+// units are the units for windows, longest first. Month and year are used only for windows of exactly one, because few
+// windows are a multiple of them.
 var units = [...]struct {
 	unit   Unit
 	length time.Duration
@@ -103,8 +103,8 @@ var units = [...]struct {
 	{Second, time.Second},
 }
 
-// limitOf says a limit in the protocol's words: how much in how long. A bucket's burst is not said, so that more may
-// remain than the limit tells. A window of a fraction of a second has no unit.
+// limitOf converts a limit to requests per unit. The protocol has no burst, so the remaining quota of a bucket can exceed
+// the limit. A window with a fraction of a second has no unit.
 func limitOf(l *sluice.Limit) Limit {
 	to := Limit{Requests: uint32(min(l.Count, math.MaxUint32))}
 	if l.Align == sluice.AlignCalendar {
@@ -131,14 +131,14 @@ func limitOf(l *sluice.Limit) Limit {
 	return to
 }
 
-// HeaderNames are the names of the headers that tell clients about their limit.
+// HeaderNames are the names of the rate limit headers for clients.
 type HeaderNames struct{ Limit, Remaining, Reset string }
 
 // DefaultHeaders are the names that Envoy's service uses.
 var DefaultHeaders = HeaderNames{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
 
-// addHeaders tells of the descriptor of which the least remains, or of one that is over its limit and so decides. Clients are not
-// told of limits in shadow mode, which never deny; Envoy reads them in the statuses.
+// addHeaders adds the headers for one descriptor: one that denies the request, else the one with the lowest remaining quota.
+// Limits in shadow mode are left out, because they never deny; Envoy gets them in the statuses.
 func (d *Decider) addHeaders(s *Decided, resp *Response) {
 	if d.options.Shadow {
 		return

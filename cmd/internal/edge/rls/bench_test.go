@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// empty is the least that a server of generated code does.
+// empty is a service of generated code that does nothing.
 type empty struct {
 	pb.UnimplementedRateLimitServiceServer
 }
@@ -23,7 +23,7 @@ func (empty) ShouldRateLimit(context.Context, *pb.RateLimitRequest) (*pb.RateLim
 	return &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}, nil
 }
 
-// BenchmarkServer compares the whole way, client included, with a server of generated code that does nothing.
+// BenchmarkServer compares a whole call, client included, with one to a server of generated code that does nothing.
 func BenchmarkServer(b *testing.B) {
 	b.Run("empty", func(b *testing.B) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")

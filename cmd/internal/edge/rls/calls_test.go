@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// counted is a store that counts how often it is asked.
+// counted is a store that counts its calls.
 type counted struct {
 	sluice.Store
 	calls int
@@ -24,8 +24,7 @@ func (c *counted) Apply(ctx context.Context, takes []sluice.Take, out []sluice.D
 	return c.Store.Apply(ctx, takes, out)
 }
 
-// However many descriptors there are, the store is asked once, and a few times for those that do not stand and fall
-// together.
+// For any number of descriptors the store is called once, and at most three times if they are decided independently.
 func TestFewCalls(t *testing.T) {
 	directory := rulesIn(t, `
   - {key: r, rate_limit: {unit: year, requests_per_unit: 10}}
@@ -60,13 +59,13 @@ func TestFewCalls(t *testing.T) {
 			store := &counted{Store: memstore.New()}
 			got := ask(t, decider(t, store, tt.options, rulefile.Options{}, directory), tt.ask)
 			if strings.Count(got, "|") < 29 || store.calls != tt.want {
-				t.Errorf("the store is asked %d times, want %d; the answer is %s", store.calls, tt.want, got)
+				t.Errorf("the store is called %d times, want %d; the response is %s", store.calls, tt.want, got)
 			}
 		})
 	}
 }
 
-// A descriptor that is over one of its limits is charged under none, also if it is apart from the others.
+// A descriptor that is over one of its limits is charged to none, even if it is independent of the others.
 func TestApartIsAllOrNothing(t *testing.T) {
 	store := memstore.New()
 	d := decider(t, store, rls.Options{}, rulefile.Options{}, rulesIn(t, `

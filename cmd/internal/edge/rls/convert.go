@@ -12,9 +12,9 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Generated messages are for JSON and for tests; the service itself never makes one.
+// Generated messages are used for JSON and tests, not for serving calls.
 
-// DecodeJSON reads a RateLimitRequest in protobuf's JSON. Fields that it does not know are faults.
+// DecodeJSON decodes a RateLimitRequest in protobuf's JSON format. Unknown fields are errors.
 func (r *Request) DecodeJSON(b []byte, bounds Bounds) error {
 	bounds = bounds.WithDefaults()
 	if err := bounds.checkSize(len(b)); err != nil {
@@ -28,10 +28,10 @@ func (r *Request) DecodeJSON(b []byte, bounds Bounds) error {
 	return bounds.checkDescriptors(len(r.Descriptors))
 }
 
-// JSON writes the response in protobuf's JSON.
+// JSON encodes the response in protobuf's JSON format.
 func (r *Response) JSON() ([]byte, error) { return protojson.Marshal(r.Proto()) }
 
-// FromProto sets the request to what the generated message says.
+// FromProto sets the request from a generated message.
 func (r *Request) FromProto(m *pb.RateLimitRequest) {
 	*r = Request{Domain: m.GetDomain(), HitsAddend: m.GetHitsAddend()}
 	for _, from := range m.GetDescriptors() {
@@ -53,7 +53,7 @@ func (r *Request) FromProto(m *pb.RateLimitRequest) {
 	}
 }
 
-// Proto is the request as the generated message.
+// Proto returns the request as a generated message.
 func (r *Request) Proto() *pb.RateLimitRequest {
 	m := &pb.RateLimitRequest{Domain: r.Domain, HitsAddend: r.HitsAddend}
 	for _, from := range r.Descriptors {
@@ -74,7 +74,7 @@ func (r *Request) Proto() *pb.RateLimitRequest {
 	return m
 }
 
-// Proto is the response as the generated message.
+// Proto returns the response as a generated message.
 func (r *Response) Proto() *pb.RateLimitResponse {
 	m := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_Code(r.Overall), DynamicMetadata: r.Metadata}
 	for i := range r.Statuses {

@@ -27,7 +27,7 @@ func TestJSON(t *testing.T) {
 	}
 	for _, text := range []string{`{"domain": "d", "domian": "e"}`, `{"domain": 1}`, `{`, ``, `[]`} {
 		if err := r.DecodeJSON([]byte(text), rls.Bounds{}); err == nil {
-			t.Errorf("%s is taken", text)
+			t.Errorf("%s is accepted", text)
 		}
 	}
 	resp := rls.Response{Overall: rls.CodeOK, Statuses: []rls.Status{{
@@ -37,7 +37,7 @@ func TestJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := strings.ReplaceAll(string(b), " ", "") // protojson adds some at random
+	got := strings.ReplaceAll(string(b), " ", "") // protojson adds spaces at random
 	if want := `{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":5,"unit":"MINUTE"},` +
 		`"limitRemaining":4,"durationUntilReset":"49s"}]}`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -10,14 +10,15 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// decideIndependent decides requests whose descriptors do not stand and fall together. However many there are, it calls the
-// store at most three times.
+// decideIndependent decides requests whose descriptors are not charged all or none. It calls the store at most three times,
+// for any number of descriptors.
 //
-//   - First those that give back or only ask. What is given back is given back whatever becomes of the rest. If one that
-//     asks denies the request, nothing is charged.
-//   - Then all others. Those in quota mode, and with Shadow all of them, are charged if they have room and deny no request.
-//   - If none in quota mode has room the request is denied after all, and what the others were charged is given back:
-//     for a moment too much is counted, never too little.
+//   - First the descriptors that are refunds or peeks. Refunds are made regardless of the outcome of the request. If a peek
+//     denies the request, nothing is charged.
+//   - Then all others. Descriptors in quota mode, and with Shadow all, are charged if they are within their limits, and do
+//     not deny the request.
+//   - If all descriptors in quota mode are over their limits, the request is denied, and the charges of the others are
+//     refunded: their usage is too high for a moment, never too low.
 func (d *Decider) decideIndependent(ctx context.Context, s *decision) error {
 	now := time.Now().UnixMicro()
 	var first, rest []int // descriptors
@@ -30,7 +31,7 @@ func (d *Decider) decideIndependent(ctx context.Context, s *decision) error {
 		default:
 			first = append(first, i)
 			for j := m.First; cost < 0 && j < m.First+m.N; j++ {
-				s.Matched.Takes[j].Receipt = now // of the window at hand; a log gives nothing back, it has no such entry
+				s.Matched.Takes[j].Receipt = now // of the current window; a log refunds nothing, because it has no entry with this receipt
 			}
 		}
 	}
@@ -48,7 +49,7 @@ func (d *Decider) decideIndependent(ctx context.Context, s *decision) error {
 	return d.refund(ctx, s, d.refundTakes(s, rest))
 }
 
-// decideRest decides descriptors that take something, in one call.
+// decideRest decides the descriptors with a positive cost, in one call.
 func (d *Decider) decideRest(ctx context.Context, s *decision, descriptors []int) error {
 	for _, i := range descriptors {
 		m := &s.Matched.Matches[i]
@@ -66,7 +67,7 @@ func (d *Decider) decideRest(ctx context.Context, s *decision, descriptors []int
 		}
 		for j, r := range m.Limit.Rules {
 			s.Matched.Takes[m.First+j].Rule = r
-			if out := &s.Decisions[m.First+j]; out.ShadowDenied && !r.Shadow { // it was not asked whether the request may go on
+			if out := &s.Decisions[m.First+j]; out.ShadowDenied && !r.Shadow { // denied: only the rule used for the call is in shadow mode
 				out.Allowed, out.ShadowDenied = false, false
 			}
 		}
@@ -77,19 +78,19 @@ func (d *Decider) decideRest(ctx context.Context, s *decision, descriptors []int
 // isIndependent reports whether a descriptor that is over its limit denies no other descriptor of the request.
 func (d *Decider) isIndependent(m *rules.DescriptorMatch) bool { return d.options.Shadow || d.quota(m) }
 
-// refundTakes are the descriptors whose charges do not stand: those that are apart and have room in some of their limits but
-// not in all, and if the request is denied because no quota is left, all.
+// refundTakes returns the descriptors whose charges are refunded: independent ones that are over some but not all of their
+// limits or, if the request is denied because all descriptors in quota mode are over their limits, all.
 func (d *Decider) refundTakes(s *decision, rest []int) []int {
 	quotas, passed, vetoed := false, false, false
 	for i := range s.Matched.Matches {
 		if m := &s.Matched.Matches[i]; d.quota(m) {
 			quotas = true
-			passed = passed || s.fits(i) // as one without a limit does
+			passed = passed || s.fits(i) // true for a descriptor without a limit
 		} else {
 			vetoed = vetoed || !s.fits(i)
 		}
 	}
-	denied := quotas && !passed && !vetoed && !d.options.Shadow // who is vetoed was not charged
+	denied := quotas && !passed && !vetoed && !d.options.Shadow // if vetoed, nothing was charged
 	var undone []int
 	for _, i := range rest {
 		if denied || d.isIndependent(&s.Matched.Matches[i]) && !s.fits(i) {
@@ -119,7 +120,7 @@ func (d *Decider) decideSome(ctx context.Context, s *decision, descriptors []int
 	return err
 }
 
-// refund undoes what descriptors were charged.
+// refund refunds the charges of descriptors.
 func (d *Decider) refund(ctx context.Context, s *decision, descriptors []int) error {
 	var takes []sluice.Take
 	for _, i := range descriptors {
@@ -141,7 +142,7 @@ func (d *Decider) refund(ctx context.Context, s *decision, descriptors []int) er
 	return err
 }
 
-// peek says of descriptors whether they would have had room, and charges only those whose rules charge what is denied.
+// peek decides descriptors without charging them, except those of rules with ChargeDenied.
 func (d *Decider) peek(ctx context.Context, s *decision, descriptors []int) error {
 	for _, i := range descriptors {
 		m := &s.Matched.Matches[i]
@@ -159,20 +160,20 @@ func (d *Decider) peek(ctx context.Context, s *decision, descriptors []int) erro
 		for j := m.First; j < m.First+m.N; j++ {
 			out := &s.Decisions[j]
 			if s.Matched.Takes[j].Cost == 0 && out.Allowed && !out.Source.Degraded() && !out.ShadowDenied {
-				out.Allowed = s.descriptors[i].Cost <= max(1, out.Remaining) // that one has room was asked
+				out.Allowed = s.descriptors[i].Cost <= max(1, out.Remaining) // the peek was for a cost of 1
 			}
 		}
 	}
 	return nil
 }
 
-// silents are rules of a set that say what they would have said and deny no request, made when first needed.
+// silents are copies of the rules of a set in shadow mode, created when first needed.
 type silents struct {
 	set *rules.Set
 	of  sync.Map // *sluice.Rule → *sluice.Rule
 }
 
-// silentRule is the rule in shadow: it denies no request. It has the same name, and so the same counts.
+// silentRule returns a copy of the rule in shadow mode. It has the same name, and so the same buckets.
 func (d *Decider) silentRule(set *rules.Set, l *rules.DescriptorLimit, r *sluice.Rule) *sluice.Rule {
 	if r.Shadow {
 		return r
@@ -186,7 +187,7 @@ func (d *Decider) silentRule(set *rules.Set, l *rules.DescriptorLimit, r *sluice
 		return kept.(*sluice.Rule)
 	}
 	quiet := private.Silenced(r).(*sluice.Rule)
-	if l.Source != nil { // the limits that requests bring are too many to keep
+	if l.Source != nil { // limits of requests are not stored, because there can be too many
 		known.of.Store(r, quiet)
 	}
 	return quiet

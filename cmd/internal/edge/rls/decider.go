@@ -15,29 +15,29 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Options are how a [Decider] answers. With the zero Options only rules set limits, and every client may ask about every domain.
+// Options configure a [Decider]. With the zero Options only rules set limits, and every client is authorized for every domain.
 type Options struct {
-	// Overrides takes limits that requests bring, and NegativeHits lets them give back what was spent. Who may send either
-	// sets limits, so both are refused unless asked for.
+	// Overrides accepts limits in requests, and NegativeHits accepts refunds. Both are rejected by default, because they let
+	// any client change limits.
 	Overrides    bool
 	NegativeHits bool
 
-	Shadow bool // the overall code is always OK; statuses say what it would have been
-	Quota  bool // all limits are as if of quota_mode
+	Shadow bool // the overall code is always OK; the statuses have the codes of the descriptors
+	Quota  bool // all limits are in quota mode
 
-	Headers  HeaderNames // empty: none are sent
+	Headers  HeaderNames // if empty, none are sent
 	Metadata bool        // dynamic metadata is sent
 
-	// Clients says by a name in a client's certificate which domains it may ask about. Nil: all clients all of them.
+	// Clients are the authorized domains by name in the client certificate. Nil means that all clients are authorized for all.
 	Clients Clients
 }
 
-// Decider is a [Service] that decides by the rules of a set and a limiter.
+// Decider is a [Service] that decides with a rule set and a limiter.
 //
-// The descriptors of a request are decided together: if one is over its limit, none is charged, unless the rules charge
-// what is denied. Descriptors in quota mode, of which one with room is enough, are the exception; see decideIndependent.
+// The descriptors of a request are decided together: if one is over its limit, none is charged, except by rules with
+// ChargeDenied. Descriptors in quota mode are the exception: one within its limit is enough; see decideIndependent.
 //
-// A descriptor of no hits asks whether one more would have room. So it says OVER_LIMIT when nothing remains.
+// A descriptor with 0 hits is a peek for a cost of 1: it gets OVER_LIMIT when nothing remains.
 type Decider struct {
 	limiter *sluice.Limiter
 	rules   func() *rules.Set
@@ -46,36 +46,36 @@ type Decider struct {
 	silents atomic.Pointer[silents]
 }
 
-// NewDecider returns a service. It asks for the rules once a request; a nil set answers Unavailable.
+// NewDecider returns a service. It calls rules once per request; if the set is nil, the call fails with Unavailable.
 func NewDecider(limiter *sluice.Limiter, rules func() *rules.Set, o Options) *Decider {
 	return &Decider{limiter: limiter, rules: rules, options: o, scratch: sync.Pool{New: func() any { return new(answering) }}}
 }
 
-// Decided is what became of the descriptors of a request. It is reused: what it holds is good until the next use. The
-// zero Decided works.
+// Decided is the result of deciding the descriptors of a request. It can be reused; its content is valid until the next use.
+// The zero Decided is ready to use.
 type Decided struct {
 	Matched   rules.DescriptorMatches
 	Decisions []sluice.Decision // of Matched.Takes
-	Settles   bool              // set by the caller: what is charged will be settled
+	Settles   bool              // set by the caller if the charges will be settled
 	OverLimit bool              // the request is denied
 }
 
-// decision is the memory of one decision.
+// decision is the state of one decision.
 type decision struct {
 	*Decided
 	set         *rules.Set
 	descriptors []rules.Descriptor
-	peeks       bool // some descriptor only asks
-	refunds     bool // some descriptor gives back
+	peeks       bool // a descriptor has cost 0
+	refunds     bool // a descriptor has a negative cost
 }
 
-// answering is the memory of one answer.
+// answering is the reusable state of one call.
 type answering struct {
 	decided     Decided
 	descriptors []rules.Descriptor
 }
 
-// ShouldRateLimit answers a request.
+// ShouldRateLimit implements [Service].
 func (d *Decider) ShouldRateLimit(ctx context.Context, req *Request, resp *Response) error {
 	switch {
 	case req.Domain == "":
@@ -100,12 +100,12 @@ func (d *Decider) ShouldRateLimit(ctx context.Context, req *Request, resp *Respo
 	if err == nil {
 		d.answer(a, req, resp)
 	}
-	clear(a.descriptors) // their strings are the call's
+	clear(a.descriptors) // their strings point into the buffer of the call
 	d.scratch.Put(a)
 	return err
 }
 
-// rpcError is an error of the limiter as one of gRPC. A store that cannot answer is none: the rules' fail modes answer.
+// rpcError converts an error of the limiter to a gRPC status. An unavailable store is not an error: fail modes decide.
 func rpcError(err error) error {
 	switch {
 	case err == nil:
@@ -118,7 +118,7 @@ func rpcError(err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// Decide decides descriptors by a set of rules, as [Decider.ShouldRateLimit] does. It does not ask who the client is.
+// Decide decides descriptors with a rule set, as [Decider.ShouldRateLimit] does, without authorizing the client.
 func (d *Decider) Decide(
 	ctx context.Context, set *rules.Set, domain string, descriptors []rules.Descriptor, to *Decided,
 ) error {
@@ -138,7 +138,7 @@ func (d *Decider) Decide(
 	return nil
 }
 
-// read says what the request's descriptors cost.
+// read converts the descriptors of a request. It returns an error if they have a limit or negative hits and these are disabled.
 func (d *Decider) read(req *Request, a *answering) error {
 	a.descriptors = a.descriptors[:0]
 	for i := range req.Descriptors {
@@ -146,15 +146,15 @@ func (d *Decider) read(req *Request, a *answering) error {
 		to := rules.Descriptor{Entries: from.Entries, Cost: from.cost(req.HitsAddend)}
 		if from.Negative {
 			if !d.options.NegativeHits {
-				return status.Errorf(codes.PermissionDenied, "descriptor %d gives hits back, which is switched off here: "+
-					"set is_negative_hits to false, or have the operator set negative_hits: true", i+1)
+				return status.Errorf(codes.PermissionDenied, "descriptor %d has negative hits, which are disabled: "+
+					"set is_negative_hits to false, or have the operator set rls.accept_negative_hits: true", i+1)
 			}
 			to.Cost = -to.Cost
 		}
 		if from.HasOverride {
 			if !d.options.Overrides {
-				return status.Errorf(codes.PermissionDenied, "descriptor %d brings a limit, which is switched off here: "+
-					"leave limit out, or have the operator set overrides: true", i+1)
+				return status.Errorf(codes.PermissionDenied, "descriptor %d has a limit, and limits in requests are disabled: "+
+					"leave limit out, or have the operator set rls.accept_limit_overrides: true", i+1)
 			}
 			to.Limit = from.Override.limit()
 		}
@@ -163,7 +163,7 @@ func (d *Decider) read(req *Request, a *answering) error {
 	return nil
 }
 
-// cost is what the descriptor takes: its own hits, else the request's, else 1. More than a take can be saturates.
+// cost returns the hits of the descriptor, else those of the request, else 1, at most sluice.MaxCost.
 func (d *Descriptor) cost(request uint32) int64 {
 	if d.HasHits {
 		return int64(min(d.Hits, sluice.MaxCost))
@@ -171,7 +171,7 @@ func (d *Descriptor) cost(request uint32) int64 {
 	return max(1, int64(request))
 }
 
-// limit is the override as a limit, or nil if it makes no sense, such as one of an unknown unit.
+// limit converts the override to a limit. It returns nil if the override is invalid, for example with an unknown unit.
 func (o *Override) limit() *sluice.Limit {
 	window := time.Duration(o.Unit.Seconds()) * time.Second
 	if o.Multiplier > 1 {
@@ -187,7 +187,7 @@ func (o *Override) limit() *sluice.Limit {
 	return limit
 }
 
-// decide has the limiter decide about all takes.
+// decide decides all takes.
 func (d *Decider) decide(ctx context.Context, s *decision) error {
 	takes := s.Matched.Takes
 	if cap(s.Decisions) < len(takes) {
@@ -204,8 +204,8 @@ func (d *Decider) decide(ctx context.Context, s *decision) error {
 	return err
 }
 
-// independent reports whether there are descriptors in quota mode of which one may be over its limit while the request
-// goes on: there is more than one of them.
+// independent reports whether more than one descriptor is in quota mode, so that one can be over its limit while the request
+// is allowed.
 func (d *Decider) independent(s *decision) bool {
 	n := 0
 	for i := range s.Matched.Matches {
@@ -216,8 +216,8 @@ func (d *Decider) independent(s *decision) bool {
 	return n > 1
 }
 
-// Overall says by the decisions whether a request is denied: a descriptor is over its limit, or all of those are of which
-// one with room is enough.
+// Overall sets to.OverLimit from the decisions: a request is denied if a descriptor is over its limit, or if all descriptors
+// in quota mode are.
 func (d *Decider) Overall(descriptors []rules.Descriptor, to *Decided) {
 	over, quotas, quotasOver := false, 0, 0
 	for i := range to.Matched.Matches {
@@ -234,7 +234,7 @@ func (d *Decider) Overall(descriptors []rules.Descriptor, to *Decided) {
 	to.OverLimit = (over || quotas > 0 && quotas == quotasOver) && !d.options.Shadow
 }
 
-// fits reports whether a descriptor has room in all of its limits.
+// fits reports whether all limits of a descriptor allow it.
 func (s *Decided) fits(i int) bool {
 	m := &s.Matched.Matches[i]
 	for j := m.First; j < m.First+m.N; j++ {
@@ -250,7 +250,7 @@ func counts(m *rules.DescriptorMatch) bool {
 	return m.Limit != nil && !m.Limit.Unlimited && !m.Replaced
 }
 
-// quota reports whether one descriptor of its kind with room is enough.
+// quota reports whether the descriptor is in quota mode: one such descriptor within its limit is enough.
 func (d *Decider) quota(m *rules.DescriptorMatch) bool {
 	switch {
 	case counts(m):
@@ -258,5 +258,5 @@ func (d *Decider) quota(m *rules.DescriptorMatch) bool {
 	case m.Limit != nil && m.Limit.Unlimited:
 		return false
 	}
-	return d.options.Quota // it passes, and that is enough for the others
+	return d.options.Quota // it has no limit, so it allows the others in quota mode
 }

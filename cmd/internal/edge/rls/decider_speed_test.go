@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// The way from the received bytes to those that are sent allocates nothing.
+// Decoding, deciding and encoding allocate nothing.
 func TestDecisionAllocatesNothing(t *testing.T) {
 	d := decider(t, memstore.New(), rls.Options{}, rulefile.Options{}, rulesIn(t, `
   - {key: a, rate_limit: {unit: year, requests_per_unit: 1000000}}

@@ -24,7 +24,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// options are a case's settings.
+// options returns the options of a test case.
 func options(s rlstest.Settings) rls.Options {
 	o := rls.Options{
 		Shadow: s.Shadow, Quota: s.Quota, Metadata: s.Metadata, Overrides: s.Overrides, NegativeHits: s.Negative,
@@ -37,21 +37,21 @@ func options(s rlstest.Settings) rls.Options {
 
 func writeFile(name, text string) error { return os.WriteFile(name, []byte(text), 0o600) }
 
-// decider is a service with rules from a directory.
+// decider returns a service with the rules of a directory.
 func decider(t testing.TB, store sluice.Store, o rls.Options, files rulefile.Options, directory string) *rls.Decider {
 	t.Helper()
 	loaded, err := rulefile.Load(files, directory)
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := sluice.NewWithRules(store, nil, sluice.WithStoreTimeout(10*time.Second)) // a busy machine is no outage
+	limiter, err := sluice.NewWithRules(store, nil, sluice.WithStoreTimeout(10*time.Second)) // so that a busy machine causes no timeout
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rls.NewDecider(limiter, func() *rules.Set { return loaded.Set }, o)
 }
 
-// stores are all stores, each under prefixes of its own.
+// stores returns all stores, each with its own key prefix.
 func stores(t *testing.T) map[string]func(prefix string) sluice.Store {
 	redis, memcached := redistest.Start(t), memcachetest.Start(t)
 	opened := func(store sluice.Store, err error) sluice.Store {
@@ -77,7 +77,7 @@ func stores(t *testing.T) map[string]func(prefix string) sluice.Store {
 	}
 }
 
-// All stores answer all cases alike.
+// All stores give the same responses in all cases.
 func TestCases(t *testing.T) {
 	for name, open := range stores(t) {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// TestWorkedExample is the worked example of Lyft's format: 5 marketing messages a day, and 5 logins a minute.
+// TestWorkedExample is the example of Lyft's format: 5 marketing messages per day, and 5 logins per minute.
 func TestWorkedExample(t *testing.T) {
 	for name, open := range stores(t) {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestWorkedExample(t *testing.T) {
 				got = append(got, rlstest.Answer(t.Context(), client, "messaging", "message_type=receipt"),
 					rlstest.Answer(t.Context(), client, "auth", "auth_type=logout"))
 				if !time.Now().Truncate(time.Minute).Equal(began) {
-					continue // a window ended meanwhile
+					continue // a window ended during the requests
 				}
 				var want []string
 				for left := 4; left >= 0; left-- {
@@ -119,12 +119,12 @@ func TestWorkedExample(t *testing.T) {
 				}
 				return
 			}
-			t.Error("six requests took longer than a minute, ten times")
+			t.Error("six requests took longer than a minute in ten attempts")
 		})
 	}
 }
 
-// rulesIn writes rules of the domain d to a directory.
+// rulesIn writes a rule file of the domain d to a directory.
 func rulesIn(t testing.TB, descriptors string) string {
 	t.Helper()
 	directory := t.TempDir()

@@ -25,14 +25,14 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// away is a store that cannot answer.
+// away is an unavailable remote store.
 type away struct{}
 
 func (away) Apply(context.Context, []sluice.Take, []sluice.Decision) error {
 	return sluice.ErrUnavailable
 }
 
-// ask asks a service without a server in between.
+// ask calls a service without a gRPC server.
 func ask(t *testing.T, s rls.Service, text string) string {
 	t.Helper()
 	m, err := rlstest.Ask("d", text)
@@ -48,7 +48,7 @@ func ask(t *testing.T, s rls.Service, text string) string {
 	return rlstest.Tell(resp.Proto())
 }
 
-// set is a set with one limit of the domain d.
+// set returns a rule set with one limit of the domain d.
 func set(t *testing.T, mode sluice.FailMode) *rules.Set {
 	t.Helper()
 	s, err := rules.New(rules.Config{Domains: []rules.Domain{{Name: "d", Descriptors: []rules.DescriptorRule{{
@@ -85,7 +85,7 @@ func TestNoRules(t *testing.T) {
 	}
 	d := rls.NewDecider(limiter, func() *rules.Set { return nil }, rls.Options{})
 	if got := ask(t, d, "k=v"); got != codes.Unavailable.String() {
-		t.Errorf("without rules the answer is %s", got)
+		t.Errorf("without rules the response is %s", got)
 	}
 }
 
@@ -99,12 +99,12 @@ func TestSuspendedRule(t *testing.T) {
 	d := rls.NewDecider(limiter, func() *rules.Set { return live }, rls.Options{})
 	for range 3 {
 		if got := ask(t, d, "k=v"); got != "OK: OK" {
-			t.Errorf("a suspended rule says %s", got)
+			t.Errorf("the response of a suspended rule is %s", got)
 		}
 	}
 }
 
-// While a denial is remembered the store is not asked, and nothing is said of what was not asked.
+// While the deny cache has a denial the store is not called, and the status of other limits has no remaining quota.
 func TestRememberedDenial(t *testing.T) {
 	store, err := redisstore.Open(redisstore.Config{URL: redistest.Start(t).URL()})
 	if err != nil {
@@ -122,7 +122,7 @@ func TestRememberedDenial(t *testing.T) {
 	} {
 		got := ask(t, d, step.Ask)
 		if i == 2 && got != step.Want {
-			got = ask(t, d, step.Ask) // a second had passed, and now it is remembered again
+			got = ask(t, d, step.Ask) // the entry had expired after 1 s and is renewed
 		}
 		if got != step.Want {
 			t.Errorf("step %d, %s:\ngot  %s\nwant %s", i+1, step.Ask, got, step.Want)
@@ -130,7 +130,7 @@ func TestRememberedDenial(t *testing.T) {
 	}
 }
 
-// A caller that leaves is told so, and a store that fails otherwise is unavailable.
+// A cancelled call returns Canceled, and other errors of the store return Unavailable.
 func TestCallerLeaves(t *testing.T) {
 	limiter, err := sluice.NewWithRules(away{}, nil)
 	if err != nil {
@@ -147,7 +147,7 @@ func TestCallerLeaves(t *testing.T) {
 	}
 }
 
-// Where the rules charge what is denied, a charge that comes after the answer counts, and who asks before is told.
+// With ChargeDenied, denied descriptors are charged, and peeks show the charges.
 func TestChargeDenied(t *testing.T) {
 	d := decider(t, memstore.New(), rls.Options{}, rulefile.Options{ChargeDenied: true}, rulesIn(t, `
   - {key: tokens, rate_limit: {unit: year, requests_per_unit: 100}}
@@ -170,7 +170,7 @@ func TestChargeDenied(t *testing.T) {
 	}
 }
 
-// Calls of the store that are given up leave the memory of their requests alone, which others use by then.
+// Abandoned store calls do not access the memory of their requests, which other calls reuse by then.
 func TestCallsGivenUp(t *testing.T) {
 	redis, memcached := redistest.Start(t), memcachetest.Start(t)
 	onRedis, err := redisstore.Open(redisstore.Config{URL: redis.URL()})

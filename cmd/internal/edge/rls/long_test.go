@@ -14,8 +14,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// A value of any length is matched and limited, values that differ only at their ends are counted apart, and entries that no
-// rule reads change nothing.
+// A value of any length is matched and limited, values that differ only at their ends have different keys, and entries that no
+// rule reads have no effect.
 func TestLongValues(t *testing.T) {
 	loaded, err := rulefile.LoadFiles(rulefile.Options{}, rulefile.File{Name: "d.yaml", Data: []byte(`
 domain: d
@@ -50,7 +50,7 @@ descriptors:
 	}
 }
 
-// Limits that requests bring are counted by all entries, however many there are.
+// The key of a limit in a request includes all entries, for any number of them.
 func TestManyEntries(t *testing.T) {
 	decode := func(last string) rules.Entry {
 		r := request("d", "k", "v")
@@ -66,6 +66,6 @@ func TestManyEntries(t *testing.T) {
 		return req.Descriptors[0].Entries[rls.MaxEntries]
 	}
 	if first, again := decode("1"), decode("1"); first != again || first == decode("2") {
-		t.Error("further entries are not told apart by their digest")
+		t.Error("the digest does not distinguish further entries")
 	}
 }

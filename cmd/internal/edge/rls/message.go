@@ -6,44 +6,44 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Request is a RateLimitRequest. Its strings are parts of the received bytes and good until the call ends; who keeps one
-// copies it (strings.Clone).
+// Request is a RateLimitRequest. Its strings point into the received bytes and are valid until the call ends. Use
+// strings.Clone to retain one.
 type Request struct {
 	Domain      string
 	Descriptors []Descriptor
 	HitsAddend  uint32
 
-	entries []rules.Entry // of all descriptors, one after the other
+	entries []rules.Entry // entries of all descriptors, concatenated
 }
 
 // Descriptor is one RateLimitDescriptor of a request.
 type Descriptor struct {
 	Entries []rules.Entry
 
-	HasOverride bool // the request brings a limit
+	HasOverride bool // the descriptor has a limit
 	Override    Override
 
-	HasHits  bool // the descriptor says its hits, also if they are 0
+	HasHits  bool // the descriptor has hits, possibly 0
 	Hits     uint64
-	Negative bool // the hits are given back
+	Negative bool // the hits are refunded
 }
 
-// Override is a limit that a request brings.
+// Override is a limit in a request.
 type Override struct {
 	RequestsPerUnit uint32
 	Unit            Unit
-	Multiplier      uint32 // how many units; 0: not said, which means 1
+	Multiplier      uint32 // number of units; 0 means 1
 }
 
 // Response is a RateLimitResponse.
 type Response struct {
 	Overall  Code
 	Statuses []Status // one for each descriptor of the request, in the same order
-	Headers  []Header // for the answer to the client
+	Headers  []Header // headers for the HTTP response to the client
 	Metadata *structpb.Struct
 }
 
-// Status is what a response says about one descriptor.
+// Status is the status of one descriptor.
 type Status struct {
 	Code      Code
 	Remaining uint32
@@ -55,18 +55,18 @@ type Status struct {
 	Reset    int64 // seconds
 }
 
-// Limit is the limit that a status tells.
+// Limit is the limit in a status.
 type Limit struct {
 	Requests   uint32
 	Unit       Unit
-	Multiplier uint32 // how many units; 0: not said, which means 1
+	Multiplier uint32 // number of units; 0 means 1
 	Name       string
 }
 
 // Header is an HTTP header.
 type Header struct{ Name, Value string }
 
-// Code is a verdict.
+// Code is the code of a decision.
 type Code uint8
 
 const (
@@ -77,10 +77,10 @@ const (
 
 var codeNames = [...]string{"UNKNOWN", "OK", "OVER_LIMIT"}
 
-// String returns the protocol's name.
+// String returns the name in the protocol.
 func (c Code) String() string { return codeNames[min(int(c), len(codeNames)-1)] }
 
-// Unit is a unit of time, by the protocol's numbers.
+// Unit is a unit of time, with the numbers of the protocol.
 type Unit int32
 
 const (
@@ -99,10 +99,10 @@ var (
 	unitSeconds = [...]int64{0, 1, 60, 3600, 86400, 30 * 86400, 365 * 86400, 7 * 86400}
 )
 
-// Known reports whether the unit is one of the protocol's, and not UNKNOWN.
+// Known reports whether the protocol defines the unit and it is not UNKNOWN.
 func (u Unit) Known() bool { return u > UnitUnknown && int(u) < len(unitNames) }
 
-// String returns the protocol's name.
+// String returns the name in the protocol.
 func (u Unit) String() string {
 	if u.Known() {
 		return unitNames[u]
@@ -110,7 +110,7 @@ func (u Unit) String() string {
 	return unitNames[UnitUnknown]
 }
 
-// Seconds is how long the unit is, and 0 if it is not known.
+// Seconds returns the length of the unit in seconds, or 0 if the unit is unknown.
 func (u Unit) Seconds() int64 {
 	if u.Known() {
 		return unitSeconds[u]
@@ -118,7 +118,7 @@ func (u Unit) Seconds() int64 {
 	return 0
 }
 
-// Reset empties the request and keeps its memory.
+// Reset clears the request and keeps its memory for reuse.
 func (r *Request) Reset() {
 	r.Domain, r.HitsAddend = "", 0
 	clear(r.Descriptors)
@@ -126,7 +126,7 @@ func (r *Request) Reset() {
 	r.Descriptors, r.entries = r.Descriptors[:0], r.entries[:0]
 }
 
-// Reset empties the response and keeps its memory.
+// Reset clears the response and keeps its memory for reuse.
 func (r *Response) Reset() {
 	r.Overall, r.Metadata = CodeUnknown, nil
 	clear(r.Statuses)

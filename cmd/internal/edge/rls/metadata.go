@@ -9,8 +9,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// metadata is what Envoy's service says for Envoy's access logs and other filters: the request, and the metadata of the
-// rules whose descriptors passed.
+// metadata returns the dynamic metadata that Envoy's service sends for access logs and other filters: the request, and the
+// metadata of the rules whose descriptors are OK.
 func metadata(a *answering, req *Request, resp *Response) *structpb.Struct {
 	all := &structpb.Struct{Fields: map[string]*structpb.Value{"domain": structpb.NewStringValue(req.Domain)}}
 	list := &structpb.ListValue{}
@@ -29,7 +29,7 @@ func metadata(a *answering, req *Request, resp *Response) *structpb.Struct {
 		}
 		one, err := structpb.NewStruct(m.Limit.Metadata)
 		if err != nil {
-			continue // the rules were checked: there is no such value
+			continue // does not happen: the rules were validated
 		}
 		if merged == nil {
 			merged = &structpb.Struct{Fields: map[string]*structpb.Value{}}
@@ -42,7 +42,7 @@ func metadata(a *answering, req *Request, resp *Response) *structpb.Struct {
 	return all
 }
 
-// describe is one descriptor of the request.
+// describe returns the metadata of one descriptor.
 func describe(d *Descriptor) *structpb.Struct {
 	one := &structpb.Struct{Fields: map[string]*structpb.Value{}}
 	entries := &structpb.ListValue{}
@@ -60,13 +60,13 @@ func describe(d *Descriptor) *structpb.Struct {
 	return one
 }
 
-// EntryText returns an entry as metadata has it: key=value, with U+FFFD in place of bytes that are not UTF-8. Metadata is
-// protobuf text, and a message with other bytes cannot be written.
+// EntryText returns an entry for metadata: key=value, with U+FFFD instead of bytes that are not UTF-8, because protobuf
+// strings must be valid UTF-8.
 func EntryText(e rules.Entry) *structpb.Value {
 	return structpb.NewStringValue(strings.ToValidUTF8(e.Key+"="+e.Value, "\uFFFD"))
 }
 
-// merge adds what is not there yet. Of two values the first stays, unless both are structs.
+// merge adds the missing fields of from. It merges structs, and keeps the first of two other values.
 func merge(into, from *structpb.Struct) {
 	for k, v := range from.GetFields() {
 		old, there := into.Fields[k]

@@ -14,30 +14,30 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
-	// The generated code puts the protocol's files where server reflection finds them.
+	// The generated code registers the protocol's files for server reflection.
 	_ "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// ServiceName is the protocol's name of the service.
+// ServiceName is the full gRPC name of the service.
 const ServiceName = "envoy.service.ratelimit.v3.RateLimitService"
 
-// Service answers requests. An error is best made by grpc/status: others become Unknown. The request, the response and
-// what they hold are good until ShouldRateLimit returns. It is called by many goroutines at once.
+// Service decides requests. Errors should be gRPC statuses: others become Unknown. The request, the response and their
+// content are valid until ShouldRateLimit returns. It must be safe for concurrent use.
 type Service interface {
 	ShouldRateLimit(ctx context.Context, req *Request, resp *Response) error
 }
 
-// ServerOption is what a gRPC server that [Register] is used with has to be made with. Messages of other services, such
-// as health, are left to gRPC's own codec.
+// ServerOption returns the option that a gRPC server must be created with for [Register]. Messages of other services, such
+// as health, use gRPC's own codec.
 func ServerOption() grpc.ServerOption {
 	return grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)})
 }
 
-// Observer is told of each request how it was answered, or why it was not, and when it was taken up.
+// Observer is called after each request with its overall code or error, and its start time.
 type Observer func(overall Code, err error, began time.Time)
 
-// Register has the gRPC server answer by the service. Requests beyond the bounds are refused with InvalidArgument. At
-// most one observer is told, also of those.
+// Register registers the service with a gRPC server. Requests with too many descriptors are rejected with InvalidArgument,
+// those that are too large with ResourceExhausted. At most one observer is used; it observes rejected requests too.
 func Register(r grpc.ServiceRegistrar, s Service, bounds Bounds, observe ...Observer) {
 	answer := handler(bounds.WithDefaults())
 	if len(observe) > 0 {
@@ -51,36 +51,36 @@ func Register(r grpc.ServiceRegistrar, s Service, bounds Bounds, observe ...Obse
 	}, s)
 }
 
-// call is the memory of one call. It is taken from the pool when a call begins. When it goes back depends on how the call
-// ends: after an error at once, and with an answer when gRPC has written it, which it says by [call.Put].
+// call is the reusable state of one call. It is taken from the pool when a call begins and returned when it ends: after an
+// error at once, and with a response when gRPC has written it and calls [call.Put].
 type call struct {
 	req     Request
 	resp    Response
 	bounds  Bounds
-	fault   error      // of the received bytes
-	receive mem.Buffer // which the request's strings are part of
+	fault   error      // error of decoding the request
+	receive mem.Buffer // received bytes, into which the strings of the request point
 	out     []byte
-	overall Code // of what is in out
+	overall Code // overall code of the response in out
 }
 
-// keptBytes is the largest buffer that a call keeps for the next; smallBytes is what it begins with, and more than what
-// gRPC would not pool.
+// keptBytes is the maximum size of a buffer that is reused. smallBytes is the initial size, above the size from which gRPC
+// returns buffers to their pool.
 const (
 	keptBytes  = 64 << 10
 	smallBytes = 2 << 10
-	// keptEntries is how many entries, or descriptors, a call keeps room for.
+	// keptEntries is the maximum number of entries and of descriptors whose memory is reused.
 	keptEntries = 1 << 10
 )
 
 var calls = sync.Pool{New: func() any { return &call{out: make([]byte, 0, smallBytes)} }}
 
-// Get makes a call the pool that gRPC returns its bytes to. It is never asked for any.
-func (*call) Get(int) *[]byte { panic("rls: a call is asked for a buffer") }
+// Get implements mem.BufferPool, so that gRPC returns the buffer of a response to its call. It is never called.
+func (*call) Get(int) *[]byte { panic("rls: Get called on a call") }
 
-// Put is called when the answer has been written.
+// Put is called by gRPC when the response has been written.
 func (c *call) Put(*[]byte) { c.recycle() }
 
-// recycle lets go of what the call refers to, and of memory that only a rare request needs.
+// recycle returns the call to the pool. It frees memory that only unusually large requests need.
 func (c *call) recycle() {
 	c.fault = nil
 	if cap(c.out) > keptBytes {
@@ -92,7 +92,7 @@ func (c *call) recycle() {
 	calls.Put(c)
 }
 
-// free gives the received bytes back; the request's strings are gone with them.
+// free returns the received bytes to gRPC. The strings of the request are then invalid.
 func (c *call) free() {
 	c.req.Reset()
 	c.resp.Reset()
@@ -132,7 +132,7 @@ func faultCode(err error) codes.Code {
 	return codes.InvalidArgument
 }
 
-// observed tells of what a handler answers. It looks at the answer before gRPC writes it, since then it is another's.
+// observed wraps a handler to call observe. It reads the response before gRPC writes it, after which the call is reused.
 func observed(answer grpc.MethodHandler, observe Observer) grpc.MethodHandler {
 	return func(s any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		began := time.Now()
@@ -146,7 +146,7 @@ func observed(answer grpc.MethodHandler, observe Observer) grpc.MethodHandler {
 	}
 }
 
-// answer has the service decide, and writes what it says.
+// answer calls the service and encodes its response.
 func (c *call) answer(ctx context.Context, s Service, interceptor grpc.UnaryServerInterceptor) (err error) {
 	if interceptor == nil {
 		err = s.ShouldRateLimit(ctx, &c.req, &c.resp)
@@ -163,7 +163,7 @@ func (c *call) answer(ctx context.Context, s Service, interceptor grpc.UnaryServ
 	return err
 }
 
-// codec reads and writes calls, and leaves other messages to gRPC's codec.
+// codec decodes and encodes calls, and uses gRPC's codec for other messages.
 type codec struct{ others encoding.CodecV2 }
 
 func (c codec) Name() string { return c.others.Name() }
@@ -176,7 +176,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(&call.out, call)}, nil
 }
 
-// Unmarshal keeps what is wrong with a request for the handler, because gRPC would call it an internal error.
+// Unmarshal stores the error of an invalid request for the handler, because gRPC would report it as Internal.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	call, ok := v.(*call)
 	if !ok {

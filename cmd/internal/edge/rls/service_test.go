@@ -23,14 +23,14 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
 )
 
-// serviceFunc is a service.
+// serviceFunc is a function as a service.
 type serviceFunc func(context.Context, *rls.Request, *rls.Response) error
 
 func (f serviceFunc) ShouldRateLimit(ctx context.Context, req *rls.Request, resp *rls.Response) error {
 	return f(ctx, req, resp)
 }
 
-// dial starts a server with the service, and connects to it.
+// dial starts a server with the service and returns a client.
 func dial(t testing.TB, s rls.Service, bounds rls.Bounds, opts ...grpc.ServerOption) *grpc.ClientConn {
 	t.Helper()
 	return dialRegistered(t, func(r grpc.ServiceRegistrar) { rls.Register(r, s, bounds) }, opts...)
@@ -61,18 +61,18 @@ func dialRegistered(t testing.TB, register func(grpc.ServiceRegistrar), opts ...
 	return conn
 }
 
-// request is a request with one descriptor.
+// request returns a request with one descriptor.
 func request(domain, k, value string) *pb.RateLimitRequest {
 	return &pb.RateLimitRequest{Domain: domain, Descriptors: []*common.RateLimitDescriptor{
 		{Entries: []*common.RateLimitDescriptor_Entry{{Key: k, Value: value}}},
 	}}
 }
 
-// A client made of generated code gets through to the service and back, again and again on the same memory.
+// A client of generated code calls the service repeatedly, on reused memory.
 func TestServiceEndToEnd(t *testing.T) {
 	echo := func(_ context.Context, req *rls.Request, resp *rls.Response) error {
 		if req.Domain == "fails" {
-			return status.Error(codes.Unavailable, "the store is away")
+			return status.Error(codes.Unavailable, "store unavailable")
 		}
 		resp.Overall = rls.CodeOK
 		for _, d := range req.Descriptors {
@@ -107,11 +107,11 @@ func TestServiceEndToEnd(t *testing.T) {
 		}
 	}
 	if _, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
-		t.Errorf("the messages of other services do not get through: %v", err)
+		t.Errorf("calls of other services fail: %v", err)
 	}
 }
 
-// An observer is told how each request was answered, also of those that no service saw.
+// The observer gets the result of each request, including those rejected before the service is called.
 func TestObserver(t *testing.T) {
 	decide := func(_ context.Context, req *rls.Request, resp *rls.Response) error {
 		resp.Overall = rls.CodeOverLimit
@@ -119,7 +119,7 @@ func TestObserver(t *testing.T) {
 		case "ok":
 			resp.Overall = rls.CodeOK
 		case "fails":
-			return status.Error(codes.Unavailable, "the store is away")
+			return status.Error(codes.Unavailable, "store unavailable")
 		}
 		return nil
 	}
@@ -139,12 +139,12 @@ func TestObserver(t *testing.T) {
 	} {
 		_, _ = client.ShouldRateLimit(t.Context(), request(tt.domain, "k", "v"))
 		if got := <-told; got != tt.want {
-			t.Errorf("%s: told %s, want %s", tt.domain, got, tt.want)
+			t.Errorf("%s: observed %s, want %s", tt.domain, got, tt.want)
 		}
 	}
 }
 
-// Requests of many sizes at once each get their own answer: memory that is used again is nobody else's.
+// Concurrent requests of many sizes get their own responses: no two calls use the same memory.
 func TestManyAtOnce(t *testing.T) {
 	echo := func(_ context.Context, req *rls.Request, resp *rls.Response) error {
 		resp.Overall = rls.CodeOK
@@ -159,7 +159,7 @@ func TestManyAtOnce(t *testing.T) {
 		all.Go(func() {
 			for i := range 50 {
 				req := &pb.RateLimitRequest{Domain: "d"}
-				for j := range 1 + (worker*7+i)%32 { // up to 24 KB, which comes in several frames
+				for j := range 1 + (worker*7+i)%32 { // up to 24 KB, sent in several frames
 					value := strings.Repeat(fmt.Sprintf("%d/%d/%d ", worker, i, j), 1+i)
 					req.Descriptors = append(req.Descriptors, request("", "k", value).GetDescriptors()...)
 				}
@@ -181,10 +181,10 @@ func TestManyAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// What is wrong with a request is said with InvalidArgument, and the service is not asked.
+// An invalid request returns InvalidArgument, and the service is not called.
 func TestWrongRequests(t *testing.T) {
 	asked := func(context.Context, *rls.Request, *rls.Response) error {
-		t.Error("the service is asked")
+		t.Error("the service is called")
 		return nil
 	}
 	conn := dial(t, serviceFunc(asked), rls.Bounds{Descriptors: 1, Message: 64 << 10}, grpc.MaxRecvMsgSize(128<<10))
@@ -205,7 +205,7 @@ func TestWrongRequests(t *testing.T) {
 	}
 }
 
-// Interceptors see the messages, and may refuse.
+// Interceptors see the messages and can reject them.
 func TestInterceptor(t *testing.T) {
 	intercept := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		if req.(*rls.Request).Domain == "refused" || info.FullMethod != pb.RateLimitService_ShouldRateLimit_FullMethodName {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Whatever bytes a client puts into a value, its request is limited by them alone: no value fails the call, and no two values
-// share a bucket. Entries that no rule reads change nothing.
+// Any bytes of a client can be a value: no value fails the call, and no two values share a bucket. Entries that no rule reads
+// have no effect.
 func TestStrangeValues(t *testing.T) {
 	loaded, err := rulefile.LoadFiles(rulefile.Options{}, rulefile.File{Name: "d.yaml", Data: []byte(`
 domain: d
@@ -52,7 +52,7 @@ descriptors:
 	}
 }
 
-// tell is an answer without its metadata.
+// tell formats a response without its metadata.
 func tell(answer string) string {
 	for i := range answer {
 		if answer[i] == '%' {

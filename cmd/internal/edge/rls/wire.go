@@ -17,16 +17,16 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Bounds are what a request may hold. More is refused before anything is done with it. A zero field means the default.
+// Bounds are the bounds of a request. A request above one is rejected before it is decided. A zero field means the default.
 //
-// Keys and values have no bound of their own and need not be UTF-8, because clients choose them: a header that is too long, or
-// that has a byte such as 0xff, would fail the call, and a proxy that fails open would not limit it. Envoy sends header values as
-// they are. A long value is counted by its digest; see [rules.Set.MatchDescriptors].
+// Keys and values have no separate bound and need not be UTF-8, because Envoy sends header values of clients unchanged. If a
+// long header or a byte such as 0xff failed the call, a proxy that fails open would not limit the client. A long value is
+// counted by its digest; see [rules.Set.MatchDescriptors].
 type Bounds struct {
-	Descriptors int // in a request; default 1000
-	Message     int // bytes of a message; default [DefaultMessage]
+	Descriptors int // maximum per request; default 1000
+	Message     int // maximum size of a message in bytes; default [DefaultMessage]
 
-	// Names of the settings that raise them, for errors; default those of `sluice serve`.
+	// Names of the settings that raise the bounds, for errors; default those of `sluice serve`.
 	DescriptorsSetting, MessageSetting string
 }
 
@@ -36,14 +36,14 @@ const (
 	DefaultMessage     = 1 << 20
 )
 
-// MaxEntries is more than a rule can read of a descriptor: rules are at most 64 levels deep. Further entries are read as one
-// that is their digest.
+// MaxEntries is the number of entries of a descriptor that are kept, more than the 64 levels that rules can match. Further
+// entries are replaced by one with their digest.
 const MaxEntries = 100
 
 // GRPCLimit is the largest message that gRPC accepts. It is above the bound because gRPC's own error does not name a setting.
 func (b Bounds) GRPCLimit() int { return 2 * b.WithDefaults().Message }
 
-// WithDefaults has the defaults for what is not set.
+// WithDefaults returns b with defaults for zero fields.
 func (b Bounds) WithDefaults() Bounds {
 	if b.Descriptors <= 0 {
 		b.Descriptors = DefaultDescriptors
@@ -64,17 +64,17 @@ type BoundError struct {
 
 func (e *BoundError) Error() string { return e.text }
 
-// checkSize rejects a message that is too large.
+// checkSize returns an error if size exceeds the maximum size of a message.
 func (b *Bounds) checkSize(size int) error {
 	if size <= b.Message {
 		return nil
 	}
 	reached.RLSMessage.Reached()
 	text := fmt.Sprintf("the message has %d bytes, more than %d: send less, or raise %s", size, b.Message, b.MessageSetting)
-	return &BoundError{text, codes.ResourceExhausted} // as gRPC says it
+	return &BoundError{text, codes.ResourceExhausted} // the code that gRPC uses
 }
 
-// checkDescriptors rejects a descriptor that is one too many.
+// checkDescriptors returns an error if n exceeds the maximum number of descriptors.
 func (b *Bounds) checkDescriptors(n int) error {
 	if n <= b.Descriptors {
 		return nil
@@ -84,12 +84,12 @@ func (b *Bounds) checkDescriptors(n int) error {
 	return &BoundError{text, codes.InvalidArgument}
 }
 
-// errMalformed is what is said of bytes that are no RateLimitRequest.
-var errMalformed = errors.New("the message is no RateLimitRequest: it is cut short or not protobuf")
+// errMalformed is the error for bytes that are not a RateLimitRequest.
+var errMalformed = errors.New("the message is not a RateLimitRequest: it is truncated or not protobuf")
 
 var errDomain = errors.New("the domain is not UTF-8")
 
-// Decode reads a RateLimitRequest. The request's strings are parts of b. On error the request is not to be used.
+// Decode decodes a RateLimitRequest. The strings of the request point into b. After an error the request must not be used.
 func (r *Request) Decode(b []byte, bounds Bounds) error {
 	r.Reset()
 	bounds = bounds.WithDefaults()
@@ -100,7 +100,7 @@ func (r *Request) Decode(b []byte, bounds Bounds) error {
 	for f.next() {
 		switch {
 		case f.isBytes(1):
-			// The operator of the proxy chooses the domain, so it cannot be a client's way around a limit.
+			// The domain is set by the operator of the proxy, so rejecting it gives clients no way around a limit.
 			if r.Domain = text(f.bytes); !utf8.ValidString(r.Domain) {
 				return errDomain
 			}
@@ -118,7 +118,7 @@ func (r *Request) Decode(b []byte, bounds Bounds) error {
 	if f.err != nil {
 		return f.err
 	}
-	// The entries are cut out only now that their slice grows no more.
+	// The entries are assigned after parsing, because append may move them.
 	from := 0
 	for i := range r.Descriptors {
 		d := &r.Descriptors[i]
@@ -159,17 +159,17 @@ func (r *Request) descriptor(b []byte) error {
 	if f.err != nil {
 		return f.err
 	}
-	d.Entries = r.entries[from:] // its length, until Decode sets it
+	d.Entries = r.entries[from:] // only the length is valid until Decode assigns it
 	return nil
 }
 
-// appendEntry appends an entry to those of the descriptor that begins at from.
+// appendEntry appends an entry to the descriptor whose entries begin at from.
 func appendEntry(to []rules.Entry, from int, e rules.Entry) []rules.Entry {
 	if len(to)-from <= MaxEntries {
 		return append(to, e)
 	}
 	reached.RLSEntries.Reached()
-	last := &to[len(to)-1] // no rule reads it, but a limit that the request brings counts by it
+	last := &to[len(to)-1] // no rule matches it, but it is part of the key of a limit in the request
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q%q%q%q", last.Key, last.Value, e.Key, e.Value))
 	*last = rules.Entry{Key: last.Key, Value: hex.EncodeToString(sum[:])}
 	return to
@@ -197,7 +197,7 @@ func override(o *Override, b []byte) error {
 		case f.isVarint(2):
 			o.Unit = Unit(int32(uint32(f.varint)))
 		case f.isBytes(3):
-			v := uint64(o.Multiplier) // a second one is merged with the first
+			v := uint64(o.Multiplier) // a repeated field is merged with the first
 			if err := wrapped(&v, f.bytes); err != nil {
 				return err
 			}
@@ -207,7 +207,7 @@ func override(o *Override, b []byte) error {
 	return f.err
 }
 
-// wrapped reads the number of a UInt64Value or UInt32Value.
+// wrapped decodes a UInt64Value or UInt32Value.
 func wrapped(to *uint64, b []byte) error {
 	f := fieldReader{rest: b}
 	for f.next() {
@@ -218,19 +218,19 @@ func wrapped(to *uint64, b []byte) error {
 	return f.err
 }
 
-// A fieldReader goes through the fields of a message.
+// A fieldReader iterates over the fields of a message.
 type fieldReader struct {
 	rest []byte
-	err  error // errMalformed if the rest is no field
+	err  error // errMalformed if the rest is not a valid field
 
-	// The field at hand. Of kinds that no known field has there is no value.
+	// The current field. Wire types that no known field uses have no value.
 	number protowire.Number
 	kind   protowire.Type
 	varint uint64
 	bytes  []byte
 }
 
-// next goes to the next field, and reports whether there is one.
+// next advances to the next field and reports whether there is one.
 func (f *fieldReader) next() bool {
 	if len(f.rest) == 0 {
 		return false
@@ -257,20 +257,20 @@ func (f *fieldReader) next() bool {
 	return true
 }
 
-// isVarint reports whether the field has the number, and the kind that numbers are written in.
+// isVarint reports whether the field has the number and is a varint.
 func (f *fieldReader) isVarint(number protowire.Number) bool {
 	return f.number == number && f.kind == protowire.VarintType
 }
 
-// isBytes reports whether the field has the number, and the kind that strings and messages are written in.
+// isBytes reports whether the field has the number and is a string or message.
 func (f *fieldReader) isBytes(number protowire.Number) bool {
 	return f.number == number && f.kind == protowire.BytesType
 }
 
-// text returns the bytes as a string, which need not be UTF-8.
+// text returns the bytes as a string without copying. It need not be UTF-8.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// Append writes the response behind b.
+// Append appends the encoded response to b.
 func (r *Response) Append(b []byte) ([]byte, error) {
 	b = appendVarint(b, 1, uint64(r.Overall))
 	for i := range r.Statuses {
@@ -342,7 +342,7 @@ func (l *Limit) append(b []byte) []byte {
 	return b
 }
 
-// All field numbers are below 16, so that a tag is one byte. What is zero or empty is not written.
+// All field numbers are below 16, so a tag is one byte. Zero and empty values are not encoded.
 
 func sizeVarint(v uint64) int {
 	if v == 0 {

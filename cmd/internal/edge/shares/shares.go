@@ -1,4 +1,4 @@
-// Package shares counts what each of many names has of something that all share, so that none has more than its share.
+// Package shares bounds the use of a shared resource per name, such as connections per client address.
 package shares
 
 import (
@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// Counter counts by name. Names that have nothing take no memory. All methods may be called concurrently.
+// Counter counts by name. Names with a count of 0 take no memory. It is safe for concurrent use.
 type Counter[K comparable] struct {
 	max    int
 	seed   maphash.Seed
-	shards [16]shard[K] // so that requests of different names do not wait for each other
+	shards [16]shard[K] // reduce contention between names
 }
 
 type shard[K comparable] struct {
@@ -18,9 +18,9 @@ type shard[K comparable] struct {
 	have map[K]int // never 0
 }
 
-// NewCounter returns a counter that gives each name at most most.
-func NewCounter[K comparable](most int) *Counter[K] {
-	c := &Counter[K]{max: most, seed: maphash.MakeSeed()}
+// NewCounter returns a counter with a maximum per name.
+func NewCounter[K comparable](maximum int) *Counter[K] {
+	c := &Counter[K]{max: maximum, seed: maphash.MakeSeed()}
 	for i := range c.shards {
 		c.shards[i].have = map[K]int{}
 	}
@@ -31,7 +31,7 @@ func (c *Counter[K]) shard(name K) *shard[K] {
 	return &c.shards[maphash.Comparable(c.seed, name)%uint64(len(c.shards))]
 }
 
-// Enter gives the name one more and reports whether it had less than its share.
+// Enter increments the count of a name, unless it is at the maximum, and reports whether it did.
 func (c *Counter[K]) Enter(name K) bool {
 	s := c.shard(name)
 	s.mu.Lock()
@@ -44,7 +44,7 @@ func (c *Counter[K]) Enter(name K) bool {
 	return true
 }
 
-// Leave takes back what Enter gave.
+// Leave decrements the count of a name, after a successful Enter.
 func (c *Counter[K]) Leave(name K) {
 	s := c.shard(name)
 	s.mu.Lock()

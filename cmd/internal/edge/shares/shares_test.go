@@ -14,15 +14,15 @@ func TestCounter(t *testing.T) {
 		}
 	}
 	if !c.Enter("b") {
-		t.Error("b has no share of its own")
+		t.Error("b does not have its own share")
 	}
 	c.Leave("a")
 	if !c.Enter("a") || c.Enter("a") {
-		t.Error("what was given back is not there once")
+		t.Error("Leave does not free exactly one")
 	}
 }
 
-// No name ever has more than its share, and nothing is left of names that left.
+// No count exceeds the maximum, and names with a count of 0 are removed.
 func TestCounterConcurrent(t *testing.T) {
 	c := NewCounter[netip.Prefix](3)
 	p := netip.MustParsePrefix("2001:db8::/64")

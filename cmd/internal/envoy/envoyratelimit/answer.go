@@ -10,12 +10,12 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
 )
 
-// answer says what the counts mean.
+// answer fills the response from the counts.
 func (s *Service) answer(req *rls.Request, m *scratch, resp *rls.Response) {
 	var (
-		tightest             = -1 // of the statuses, for the headers
+		tightest             = -1 // index of the most restrictive status, for the headers
 		least         uint32 = math.MaxUint32
-		over          bool   // by a limit that is not a quota
+		over          bool   // a limit other than a quota is exceeded
 		quotas, spent int
 	)
 	for i := range m.hits {
@@ -55,7 +55,7 @@ func (s *Service) answer(req *rls.Request, m *scratch, resp *rls.Response) {
 	}
 }
 
-// status says what became of a descriptor.
+// status returns the status of a descriptor.
 func (s *Service) status(h *hit) rls.Status {
 	if h.limit == nil {
 		st := rls.Status{Code: rls.CodeOK}
@@ -70,7 +70,7 @@ func (s *Service) status(h *hit) rls.Status {
 	}
 	over := h.cached || h.failed == sluice.SourceFailClosed || h.after > uint64(h.share)
 	switch {
-	case h.negative: // what is given back is never refused
+	case h.negative: // refunds are never denied
 		st.Remaining = uint32(uint64(h.share) - min(h.after, uint64(h.share)))
 		return st
 	case !over:
@@ -82,13 +82,13 @@ func (s *Service) status(h *hit) rls.Status {
 	return st
 }
 
-// countStats counts in the statistics how a descriptor fared. When hits cross a threshold a part of them is on either side.
+// countStats updates the statistics of a descriptor. If the hits cross a threshold, they are counted in part on either side.
 func (s *Service) countStats(h *hit, over bool) {
 	limit, near := uint64(h.share), s.nearLimit(h.share)
-	// As in the reference it wraps around where less was counted than was asked for, which the flag that stops counting
-	// does: all of the hits then are beyond what they cross.
+	// As in the reference, this wraps around if fewer hits were counted than requested, as with
+	// STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: then all hits are beyond the threshold.
 	before := h.after - h.addend
-	beyond := h.addend // of the hits, how many were over the limit
+	beyond := h.addend // number of hits over the limit
 	switch {
 	case h.cached:
 		h.stats.OverLimitWithLocalCache.Add(h.addend)
@@ -116,7 +116,7 @@ func (s *Service) countStats(h *hit, over bool) {
 	}
 }
 
-// headers are for the client of whom Envoy asks.
+// headers adds the headers that Envoy sends to the client.
 func (s *Service) headers(st *rls.Status, resp *rls.Response) {
 	resp.Headers = append(resp.Headers,
 		rls.Header{Name: s.response.LimitHeader, Value: strconv.FormatUint(uint64(st.Limit.Requests), 10)},
@@ -125,7 +125,7 @@ func (s *Service) headers(st *rls.Status, resp *rls.Response) {
 	)
 }
 
-// metadata tells the request, and what the rules of descriptors that passed say.
+// metadata returns the dynamic metadata: the request, and the metadata of the rules whose descriptors are within their limits.
 func metadata(req *rls.Request, m *scratch, resp *rls.Response) *structpb.Struct {
 	fields := map[string]*structpb.Value{"domain": structpb.NewStringValue(req.Domain)}
 	list := make([]*structpb.Value, len(req.Descriptors))
@@ -152,7 +152,7 @@ func descriptorMetadata(d *rls.Descriptor) *structpb.Value {
 		entries[i] = rls.EntryText(e)
 	}
 	fields := map[string]*structpb.Value{"entries": structpb.NewListValue(&structpb.ListValue{Values: entries})}
-	if d.HasOverride { // as protobuf writes it
+	if d.HasOverride { // in the text format of protobuf
 		text := ""
 		if d.Override.RequestsPerUnit != 0 {
 			text = "requests_per_unit:" + strconv.FormatUint(uint64(d.Override.RequestsPerUnit), 10)
@@ -162,7 +162,7 @@ func descriptorMetadata(d *rls.Descriptor) *structpb.Value {
 				text += " "
 			}
 			unit := d.Override.Unit.String()
-			if d.Override.Unit == rls.Week { // which Envoy's own list of units does not name
+			if d.Override.Unit == rls.Week { // not in Envoy's list of units
 				unit = strconv.Itoa(int(rls.Week))
 			}
 			text += "unit:" + unit
@@ -175,7 +175,7 @@ func descriptorMetadata(d *rls.Descriptor) *structpb.Value {
 	return structpb.NewStructValue(&structpb.Struct{Fields: fields})
 }
 
-// mergeStruct adds what is not there yet. Of two values for one name the first stays, unless both are structs.
+// mergeStruct adds the fields of from to to. Existing values are kept; two structs are merged.
 func mergeStruct(to, from *structpb.Struct) {
 	for name, value := range from.GetFields() {
 		if to.Fields == nil {
@@ -184,7 +184,7 @@ func mergeStruct(to, from *structpb.Struct) {
 		have := to.Fields[name]
 		switch {
 		case have == nil:
-			if below := value.GetStructValue(); below != nil { // a copy: the rule's own must not be changed
+			if below := value.GetStructValue(); below != nil { // a copy, because the metadata of the rule must not change
 				clone := &structpb.Struct{}
 				mergeStruct(clone, below)
 				value = structpb.NewStructValue(clone)

@@ -11,18 +11,18 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// RuleFiles are the rule files that the service would read. Make them with [ReadRuleFiles].
+// RuleFiles are the rule files that the service would read. [ReadRuleFiles] returns them.
 type RuleFiles struct {
 	Files    []rulefile.File
-	Warnings []string // about the environment, as the service logs them
+	Warnings []string // about environment variables, as the service logs them
 
 	settings *Settings
-	domains  error           // documents without a domain
-	sound    []rulefile.File // the files that have none of those
+	domains  error           // lists documents without a domain
+	sound    []rulefile.File // files without such documents
 }
 
 // ReadRuleFiles reads the rule files that the service would read with these environment variables. It returns an error if a
-// variable is wrong or there are no files.
+// variable is invalid or there are no files.
 func ReadRuleFiles(environ []string) (*RuleFiles, error) {
 	settings, warnings, err := ReadSettings(environ)
 	if err != nil {
@@ -33,7 +33,7 @@ func ReadRuleFiles(environ []string) (*RuleFiles, error) {
 	}
 	f := newFiles(settings.Rules, nil, nil, nil, slog.New(slog.DiscardHandler))
 	if _, err := os.Stat(f.dir); err != nil {
-		return nil, fmt.Errorf("there is no directory %s, which RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY name: %w", f.dir, errors.Unwrap(err))
+		return nil, fmt.Errorf("directory %s of RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY not found: %w", f.dir, errors.Unwrap(err))
 	}
 	files, err := f.list(f.dir)
 	if err != nil {
@@ -51,7 +51,7 @@ func ReadRuleFiles(environ []string) (*RuleFiles, error) {
 	return r, nil
 }
 
-// Load compiles the rules as the service does. The error joins all that it would refuse.
+// Load compiles the rules as the service does. The error joins all errors that the service would report.
 func (r *RuleFiles) Load() (*rulefile.LoadResult, error) {
 	options := rulefile.Options{MergeDomains: r.settings.Rules.Merge, Incomplete: r.domains != nil}
 	loaded, err := rulefile.LoadFiles(options, append(r.sound, noRules)...)

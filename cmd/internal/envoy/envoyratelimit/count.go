@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// count adds the hits of a request to their counts.
+// count adds the hits of a request to their counters.
 func (s *Service) count(ctx context.Context, m *scratch) error {
 	now := s.now()
 	cached := s.tally(m, now)
@@ -27,7 +27,7 @@ func (s *Service) count(ctx context.Context, m *scratch) error {
 	for i := range m.hits {
 		h := &m.hits[i]
 		h.charge = h.addend
-		// With the flag a request that is refused charges nothing, but for what it is refused by.
+		// With this setting a denied request is only counted in the limits that deny it.
 		if s.counting.StopWhenOver && !h.negative && (cached || over && !h.over) {
 			h.charge = 0
 		}
@@ -35,7 +35,7 @@ func (s *Service) count(ctx context.Context, m *scratch) error {
 	return s.charge(ctx, m, now)
 }
 
-// tally counts the hits in the statistics, and tells whether a limit is known to be exceeded.
+// tally counts the hits in the statistics and reports whether the local cache contains an exceeded limit of the request.
 func (s *Service) tally(m *scratch, now time.Time) (cached bool) {
 	for i := range m.hits {
 		h := &m.hits[i]
@@ -59,7 +59,7 @@ func (s *Service) tally(m *scratch, now time.Time) (cached bool) {
 	return cached
 }
 
-// peek asks which limits the request would exceed.
+// peek determines the limits that the request would exceed.
 func (s *Service) peek(ctx context.Context, m *scratch, now time.Time) error {
 	for i := range m.hits {
 		m.hits[i].charge = 0
@@ -74,7 +74,7 @@ func (s *Service) peek(ctx context.Context, m *scratch, now time.Time) error {
 	return nil
 }
 
-// charge adds the charges to the counts, and says what the counts are then.
+// charge adds the charges to the counters and reads the new counts.
 func (s *Service) charge(ctx context.Context, m *scratch, now time.Time) error {
 	m.takes = m.takes[:0]
 	for i := range m.hits {
@@ -83,7 +83,8 @@ func (s *Service) charge(ctx context.Context, m *scratch, now time.Time) error {
 		if h.limit == nil || h.cached {
 			continue
 		}
-		// Stores answer what is only asked as of before the call. Here it counts what stands before it in the request.
+		// In a store call, a take without cost reads the count before the call. Here it must include the preceding hits of
+		// the request.
 		if h.take = m.before(i); h.take >= 0 {
 			continue
 		}
@@ -101,7 +102,7 @@ func (s *Service) charge(ctx context.Context, m *scratch, now time.Time) error {
 		m.out = append(m.out, sluice.Decision{})
 	}
 	if _, err := s.limiter.Decide(ctx, m.takes, m.out); err != nil {
-		if ctx.Err() != nil { // the caller has left
+		if ctx.Err() != nil { // the client cancelled the request
 			return status.FromContextError(ctx.Err()).Err()
 		}
 		s.stats.RedisError.Add(1)
@@ -110,7 +111,7 @@ func (s *Service) charge(ctx context.Context, m *scratch, now time.Time) error {
 	return s.counted(m, now)
 }
 
-// before is the number of the last take of the same count as hit i, among those in front of it, or -1.
+// before returns the index of the last take before hit i with the same counter, or -1.
 func (m *scratch) before(i int) int {
 	h := &m.hits[i]
 	if h.charge != 0 {
@@ -124,7 +125,7 @@ func (m *scratch) before(i int) int {
 	return -1
 }
 
-// counted reads what the store says of the counts, or what stands in for it.
+// counted reads the counts from the decisions of the store or of the fail modes.
 func (s *Service) counted(m *scratch, now time.Time) error {
 	failed, fatal := false, false
 	for i := range m.hits {
@@ -140,19 +141,19 @@ func (s *Service) counted(m *scratch, now time.Time) error {
 		failed = failed || d.Source.Degraded()
 		fatal = fatal || d.Source == sluice.SourceFailClosed && !h.limit.closed && s.counting.OnFailure == "error"
 		h.after = uint64(d.Limit - d.Remaining)
-		if !d.Allowed && h.charge > 0 && !h.negative { // more than the counter holds
+		if !d.Allowed && h.charge > 0 && !h.negative { // the counter would overflow
 			h.after = maxCounted + 1
 		}
 		if d.Source == sluice.SourceFailOpen {
-			// A count that cannot be read is 0 and is compared all the same, as in the reference with Memcached: an outage
-			// opens no limit of 0, and lets no hits pass that never fit.
+			// An unknown count is 0 and is compared with the limit, as in the reference with Memcached: an outage does not allow
+			// requests with a limit of 0 or with more hits than the limit.
 			h.after = 0
 			if !h.negative {
 				h.after = h.charge
 			}
 		}
 		if d.Source == sluice.SourceFailLocal {
-			// The counter was divided among so many processes, and so is the limit.
+			// The limiter divided the counter by the number of instances, so the limit is divided by it too.
 			nodes := math.Round(maxCounted / float64(max(1, d.Limit)))
 			h.share = uint32(math.Ceil(float64(h.limit.requests) / nodes))
 		}
@@ -167,7 +168,7 @@ func (s *Service) counted(m *scratch, now time.Time) error {
 		s.counts()
 	}
 	if fatal {
-		words := "the store did not answer"
+		words := "store unavailable"
 		if last := s.lastError.Load(); last != nil {
 			words = *last
 		}
@@ -176,5 +177,5 @@ func (s *Service) counted(m *scratch, now time.Time) error {
 	return nil
 }
 
-// untilReset is in how many seconds the window of that many seconds ends.
+// untilReset returns the seconds until the end of the current window of the given length.
 func untilReset(seconds int64, now time.Time) int64 { return seconds - now.Unix()%seconds }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// The log has its last line after SIGTERM, and after a second one that does not wait for a request that hangs.
+// The last line of the log is written after SIGTERM, and after a second SIGTERM, which does not wait for a hanging request.
 func TestLastLines(t *testing.T) {
-	for want, signals := range map[string]int{"msg=ended": 1, `msg="second signal received: exiting"`: 2} {
+	for want, signals := range map[string]int{"msg=stopped": 1, `msg="second signal received: exiting"`: 2} {
 		_, environ := ruleDir(t, "  - {key: a, limit: 5}\n")
 		p := launch(t, append(environ, "BACKEND_TYPE=memory")...)
 		if signals == 2 {
@@ -20,7 +20,7 @@ func TestLastLines(t *testing.T) {
 			}
 			defer conn.Close()
 			fmt.Fprint(conn, "POST /json HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n")
-			if _, err := conn.Read(make([]byte, 1)); err != nil { // the body is waited for
+			if _, err := conn.Read(make([]byte, 1)); err != nil { // the handler waits for the body
 				t.Fatal(err)
 			}
 		} else {

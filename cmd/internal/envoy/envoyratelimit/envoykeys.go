@@ -12,11 +12,11 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// envoyKeys counts in the reference's own keys, by the reference's own commands, so that both can count together on one
-// Redis while one takes the other's place. It has the reference's weaknesses too: windows are by this process' clock, a
-// count and its expiry are two commands, and different descriptors may share a key.
+// envoyKeys counts in the reference's keys with the reference's commands, so that both can share one Redis during a
+// migration. It has the weaknesses of the reference too: windows follow the clock of this process, a count and its expiry
+// are two commands, and different descriptors may share a key.
 //
-// It serves the counters of this package, whose takes are never refused.
+// It is used for the counters of this package, whose takes are never denied.
 type envoyKeys struct {
 	client rueidis.Client
 	prefix string
@@ -26,26 +26,26 @@ type envoyKeys struct {
 
 var _ sluice.RemoteStore = (*envoyKeys)(nil)
 
-// refund lowers a count, not below 0, and does nothing where there is none. It is sent whole: by its digest it might have to
-// be sent again, and then later than the commands behind it.
+// refund reduces a count, not below 0, and does nothing if there is no count. It is sent by EVAL, because EVALSHA might have
+// to be repeated, after the commands that follow it.
 const refund = `
 local v = redis.call('GET', KEYS[1])
 if not v then return 0 end
 local n = math.min(tonumber(v), tonumber(ARGV[1]))
 return redis.call('DECRBY', KEYS[1], string.format('%.0f', math.max(0, n)))`
 
-// Servers is 1: what a Cluster's nodes do is not told apart.
+// Shards returns 1: nodes of a Cluster are not distinguished.
 func (*envoyKeys) Shards() int { return 1 }
 
-// Server is the only one.
+// Shard returns the only shard.
 func (*envoyKeys) Shard(*sluice.Take) int { return 0 }
 
-// Ping reports whether the server can be called.
+// Ping returns an error if the server is unavailable.
 func (s *envoyKeys) Ping(ctx context.Context) error {
 	return s.client.Do(ctx, s.client.B().Ping().Build()).Error()
 }
 
-// Apply counts the takes. Their commands are sent together, in the order of the takes.
+// Apply counts the takes. Their commands are pipelined in the order of the takes.
 func (s *envoyKeys) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	now := s.now()
 	commands := make(rueidis.Commands, 0, 2*len(takes))
@@ -82,7 +82,8 @@ func (s *envoyKeys) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 	return nil
 }
 
-// counterDecision tells a count as what is left of the most that is counted, which is more than other stores count.
+// counterDecision returns a decision for the count n. Its Limit is sluice.MaxCost, which is more than that of other stores,
+// and Remaining is the rest.
 func counterDecision(t *sluice.Take, n int64, now time.Time) sluice.Decision {
 	length := t.Rule.Limit.Window
 	return sluice.Decision{

@@ -16,10 +16,11 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// envoyMemcached counts in the reference's own keys on Memcached, by commands that the reference's go along with. Windows are
-// by this process' clock, and different descriptors may share a key. Unlike the reference it counts before it answers.
+// envoyMemcached counts in the reference's keys on Memcached, with commands that are compatible with those of the reference.
+// Windows follow the clock of this process, and different descriptors may share a key. Unlike the reference it counts before
+// it responds.
 //
-// It serves the counters of this package, whose takes are never refused.
+// It is used for the counters of this package, whose takes are never denied.
 type envoyMemcached struct {
 	servers []*memcachedServer
 	prefix  string
@@ -37,18 +38,18 @@ func newEnvoyMemcached(addrs []string, secure *tls.Config, prefix string, jitter
 	return s
 }
 
-// Shards is the number of servers.
+// Shards returns the number of servers.
 func (s *envoyMemcached) Shards() int { return len(s.servers) }
 
-// Shard is the server that has the take's count.
+// Shard returns the index of the server that stores the count of the take.
 func (s *envoyMemcached) Shard(t *sluice.Take) int { return s.pick(s.key(t, s.now())) }
 
-// pick chooses the server of a key as the reference's client does.
+// pick returns the index of the server of a key, as the client of the reference does.
 func (s *envoyMemcached) pick(key string) int {
 	return int(crc32.ChecksumIEEE([]byte(key)) % uint32(len(s.servers)))
 }
 
-// Ping reports whether all servers can be called.
+// Ping returns an error if a server is unavailable.
 func (s *envoyMemcached) Ping(ctx context.Context) error {
 	for _, server := range s.servers {
 		if err := server.ping(ctx); err != nil {
@@ -64,8 +65,8 @@ func (s *envoyMemcached) close() {
 	}
 }
 
-// Apply counts the takes. All takes of a key are one change of its count, and the changes of all keys on a server are sent
-// together: the number of round trips does not grow with the number of takes, up to maxMemcachedBatch.
+// Apply counts the takes. All takes of a key are one change of its count, and the changes of all keys on a server are
+// pipelined: up to maxMemcachedBatch, the number of round trips does not depend on the number of takes.
 func (s *envoyMemcached) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	now := s.now()
 	changes := make(map[string]*memcachedChange, len(takes))
@@ -93,11 +94,11 @@ func (s *envoyMemcached) Apply(ctx context.Context, takes []sluice.Take, out []s
 	return nil
 }
 
-// apply makes the changes at all servers at the same time.
+// apply makes the changes on all servers concurrently.
 func (s *envoyMemcached) apply(ctx context.Context, byServer [][]*memcachedChange) error {
 	errs := make([]error, len(byServer))
 	var group sync.WaitGroup
-	last := -1 // of the servers, the one that this goroutine calls
+	last := -1 // index of the server that this goroutine calls
 	for n, changes := range byServer {
 		if len(changes) == 0 {
 			continue
@@ -115,8 +116,8 @@ func (s *envoyMemcached) apply(ctx context.Context, byServer [][]*memcachedChang
 	return errors.Join(errs...)
 }
 
-// maxRelative is the longest expiry that Memcached counts from now, in seconds. It takes longer ones for a time since 1970:
-// those of the reference have passed by then.
+// maxRelative is the maximum relative expiry of Memcached, in seconds. Longer ones are Unix times; those that the reference
+// sends are in the past.
 const maxRelative = 30 * 24 * 60 * 60
 
 func (s *envoyMemcached) expiry(t *sluice.Take, now time.Time) int64 {
@@ -130,7 +131,7 @@ func (s *envoyMemcached) expiry(t *sluice.Take, now time.Time) int64 {
 	return seconds
 }
 
-// key is the reference's key, or a digest of one that Memcached does not take.
+// key returns the reference's key, or a digest of it if Memcached does not accept it.
 func (s *envoyMemcached) key(t *sluice.Take, now time.Time) string {
 	seconds := int64(t.Rule.Limit.Window / time.Second)
 	key := s.prefix + t.Key + strconv.FormatInt(now.Unix()/seconds*seconds, 10)

@@ -13,8 +13,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
 )
 
-// The keys and their values in Memcached are the reference's, what the reference counted counts here, and each key is on the
-// server on which the reference's client looks for it.
+// The keys and values in Memcached are those of the reference, counts of the reference are included, and each key is on the
+// server that the client of the reference uses.
 func TestEnvoyKeysInMemcached(t *testing.T) {
 	servers := []*memcachetest.Server{memcachetest.Start(t), memcachetest.Start(t)}
 	store := newEnvoyMemcached([]string{servers[0].Addr, servers[1].Addr}, nil, "pre_", 300)
@@ -54,14 +54,14 @@ func TestEnvoyKeysInMemcached(t *testing.T) {
 			t.Errorf("%s is %s, want %s", key, got, want)
 		}
 	}
-	// The remainders of their CRC-32 by 2.
+	// CRC-32 modulo 2.
 	if a, b := store.pick("pre_d_key_value_3"), store.pick("pre_d_key_value_4"); a != 0 || b != 1 {
 		t.Errorf("keys are on servers %d and %d", a, b)
 	}
 }
 
-// What a refund leaves is a number to the reference too, which reads the whole value by strconv.ParseInt and counts from 0 if
-// that fails. Refunds that meet counts of others lose none of them.
+// The value after a refund is valid for the reference too, which parses the whole value with strconv.ParseInt and counts from 0
+// if that fails. Refunds that conflict with counts of other instances lose none of them.
 func TestRefundInMemcached(t *testing.T) {
 	server := memcachetest.Start(t)
 	store := newEnvoyMemcached([]string{server.Addr}, nil, "", 300)
@@ -90,7 +90,7 @@ func TestRefundInMemcached(t *testing.T) {
 			t.Errorf("%d less %d is %q, want %d", tt.count, tt.give, raw, tt.want)
 		}
 	}
-	// A number that the reference's own refund has padded.
+	// A number padded by a refund of the reference.
 	key := fmt.Sprint("d_a_padded_", start)
 	tell(t, server, "set "+key+" 0 100 3\r\n9  \r\n")
 	if got := s.ask("a=padded give:2"); got != "OK: OK 1000/YEAR left 993" {
@@ -105,12 +105,12 @@ func TestRefundInMemcached(t *testing.T) {
 	}
 	wg.Wait()
 	if raw, n := theirs("busy"); n != 100-8*3+8*2 {
-		t.Errorf("%q are left", raw)
+		t.Errorf("the value is %q", raw)
 	}
 }
 
-// However many descriptors a request has, and whether their counts are there or not, the number of round trips does not
-// grow with them: those of a server are sent together.
+// The number of round trips does not depend on the number of descriptors, nor on whether their counts exist: commands to a
+// server are pipelined.
 func TestMemcachedRoundTrips(t *testing.T) {
 	servers := []*memcachetest.Server{memcachetest.Start(t), memcachetest.Start(t)}
 	store := newEnvoyMemcached([]string{servers[0].Addr, servers[1].Addr}, nil, "", 300)
@@ -119,7 +119,7 @@ func TestMemcachedRoundTrips(t *testing.T) {
 	const n = 1000
 	for _, step := range []struct {
 		suffix, want string
-		most         int64 // round trips to a server for each batch of descriptors
+		most         int64 // maximum round trips per server and batch of descriptors
 	}{
 		{"", "OK 2/YEAR left 1", 2},
 		{"", "OK 2/YEAR left 0", 1},
@@ -146,7 +146,7 @@ func TestMemcachedRoundTrips(t *testing.T) {
 	}
 }
 
-// item returns the bytes of an item.
+// item returns the value of an item.
 func item(t *testing.T, server *memcachetest.Server, key string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Addr)
@@ -168,7 +168,7 @@ func item(t *testing.T, server *memcachetest.Server, key string) string {
 	return strings.TrimSuffix(line, "\r\n")
 }
 
-// Connections that a restart of the server closed fail one call at most, and closed connections are made again.
+// After a restart of the server at most one call fails, and closed connections are replaced.
 func TestEnvoyMemcachedRestart(t *testing.T) {
 	server := memcachetest.Start(t)
 	store := newEnvoyMemcached([]string{server.Addr}, nil, "", 0)
@@ -179,7 +179,7 @@ func TestEnvoyMemcachedRestart(t *testing.T) {
 	server.Kill()
 	for range 2 {
 		if err := store.Ping(t.Context()); err == nil {
-			t.Error("a server that is not there replies")
+			t.Error("a stopped server replies")
 		}
 	}
 	server.Restart()
@@ -188,7 +188,7 @@ func TestEnvoyMemcachedRestart(t *testing.T) {
 	}
 }
 
-// tell sends a command to a server, and returns the reply.
+// tell sends a command to a server and returns the reply.
 func tell(t *testing.T, server *memcachetest.Server, command string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Addr)

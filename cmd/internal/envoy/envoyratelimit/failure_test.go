@@ -29,11 +29,11 @@ func (s *flaky) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 }
 
 func TestFailModes(t *testing.T) {
-	const lost = "rpc error: code = Unknown desc = dial tcp: no route: sluice: store is unavailable"
+	const lost = "rpc error: code = Unknown desc = dial tcp: no route: sluice: store unavailable"
 	for _, tt := range []struct {
 		mode  string
 		rules string
-		want  []string // answers while the store is away
+		want  []string // responses while the store is unavailable
 	}{
 		{"error", "  - {key: a, limit: 3}\n", []string{lost, lost}},
 		{"open", "  - {key: a, limit: 3}\n", []string{"OK: OK 3/YEAR left 2", "OK: OK 3/YEAR left 2"}},
@@ -57,23 +57,23 @@ func TestFailModes(t *testing.T) {
 				store.away.Store(true)
 				for i, want := range tt.want {
 					if got := s.ask("a=1"); got != want {
-						t.Errorf("answer %d:\ngot  %s\nwant %s", i+1, got, want)
+						t.Errorf("response %d:\ngot  %s\nwant %s", i+1, got, want)
 					}
 				}
 				if n := s.stats.RedisError.Load(); n != uint64(len(tt.want)) {
-					t.Errorf("%d errors of the store are counted, want %d", n, len(tt.want))
+					t.Errorf("%d store errors are counted, want %d", n, len(tt.want))
 				}
 				store.away.Store(false)
 				if got := s.ask("a=2"); !strings.HasPrefix(got, "OK: OK 3/YEAR left 2") {
-					t.Errorf("when the store is back: %s", got)
+					t.Errorf("after the recovery of the store: %s", got)
 				}
 			})
 		})
 	}
 }
 
-// A count that cannot be read is 0 where requests pass without the store, and is still compared: a limit of 0 and hits that
-// never fit are over the limit, as in the reference with Memcached. So are the statistics.
+// With fail mode open an unknown count is 0 and is still compared: a limit of 0 and hits that exceed the limit are over the
+// limit, as in the reference with Memcached. The statistics are those of the reference too.
 func TestOpenCompares(t *testing.T) {
 	for _, tt := range []struct {
 		rules, ask, want, stats string
@@ -116,7 +116,7 @@ func TestOpenCompares(t *testing.T) {
 	}
 }
 
-// With local counting each of several processes admits its part of the limit.
+// With local fallback each instance admits its share of the limit.
 func TestLocalShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &flaky{Store: memstore.New()}
@@ -143,13 +143,13 @@ func TestLocalShare(t *testing.T) {
 				}
 			}
 			if admitted != tt.want {
-				t.Errorf("of %d processes one admits %d of a limit of %d, want %d", tt.nodes, admitted, tt.limit, tt.want)
+				t.Errorf("one of %d instances admits %d of a limit of %d, want %d", tt.nodes, admitted, tt.limit, tt.want)
 			}
 		}
 	})
 }
 
-// A caller that has left is told so, and the store is not blamed.
+// A cancelled request is not counted as a store error.
 func TestCallerLeaves(t *testing.T) {
 	s := newTested(t, "  - {key: a, limit: 1}\n")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -158,6 +158,6 @@ func TestCallerLeaves(t *testing.T) {
 		t.Error(got)
 	}
 	if n := s.stats.RedisError.Load(); n != 0 {
-		t.Errorf("%d errors of the store", n)
+		t.Errorf("%d store errors", n)
 	}
 }

@@ -17,17 +17,17 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// files keeps the service's rules as the files say.
+// files loads the rule files and reloads them when they change.
 type files struct {
 	settings RuleSettings
 	dir      string
 	use      func(*rules.Set) error
-	loaded   func(*rules.Set) // reports rules that are in use
+	loaded   func(*rules.Set) // called with rules that are in use
 	failed   func(error)
 	log      *slog.Logger
 
-	sound      map[string][]byte // files that were read before, and have a domain
-	found      bool              // the directory was there
+	sound      map[string][]byte // content of files that were read before, all of whose documents have a domain
+	found      bool              // the directory existed
 	sayMissing sync.Once
 }
 
@@ -38,10 +38,10 @@ func newFiles(s RuleSettings, use func(*rules.Set) error, loaded func(*rules.Set
 	}
 }
 
-// fileRetry is how often files that cannot be read at the start are tried again.
+// fileRetry is the interval at which unreadable files are retried during the start.
 const fileRetry = time.Second
 
-// run loads the rules, tells once that it has tried, and then follows changes until the context ends.
+// run loads the rules, calls tried after the first attempt, and then reloads changed files until ctx is done.
 func (f *files) run(ctx context.Context, tried func()) {
 	var last string
 	for {
@@ -53,10 +53,10 @@ func (f *files) run(ctx context.Context, tried func()) {
 		if err == nil {
 			f.adopt(w.Set())
 			tried()
-			_ = w.Run(ctx) // it returns nil
+			_ = w.Run(ctx) // always nil
 			return
 		}
-		if text := err.Error(); text != last { // once, and not every second
+		if text := err.Error(); text != last { // not on every retry
 			last = text
 			f.failed(err)
 		}
@@ -72,13 +72,12 @@ func (f *files) run(ctx context.Context, tried func()) {
 func (f *files) adopt(set *rules.Set) {
 	if err := f.use(set); err != nil {
 		f.failed(err)
-	} else if f.found { // else it was reported that there is no directory
+	} else if f.found { // otherwise the missing directory was logged
 		f.loaded(set)
 	}
 }
 
-// noRules stands beside the files: for the reference, files that limit nothing are sound, and so is a directory without
-// files.
+// noRules is added to the files, because the reference accepts files without limits and a directory without files.
 var noRules = rulefile.File{Name: "no rules", Data: []byte("rules: []\n")}
 
 func (f *files) readAll(paths ...string) ([]rulefile.File, error) {
@@ -97,16 +96,15 @@ func (f *files) read(paths ...string) ([]rulefile.File, error) {
 	return kept, f.domains(kept)
 }
 
-// list reads every file of the directory, whatever its name, and of the directories below, as the reference does, but in
-// the order of their names. It leaves out what Kubernetes puts there for itself, whose names begin with two dots, and
-// tests of rules, which end with _test.yaml.
+// list reads all files of the directory and its subdirectories, as the reference does, but in the order of their names. It
+// skips files of Kubernetes, whose names begin with two dots, and tests of rules, whose names end with _test.yaml.
 func (f *files) list(paths ...string) ([]rulefile.File, error) {
 	var names []string
 	for _, dir := range paths {
 		root, err := filepath.EvalSymlinks(dir)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && !f.found: // later it is an error, so that limits do not vanish with it
-			f.sayMissing.Do(func() { f.log.Error("no rule directory: nothing is limited until it is there", "directory", dir) })
+		case errors.Is(err, fs.ErrNotExist) && !f.found: // later it is an error, so that removing the directory does not remove the limits
+			f.sayMissing.Do(func() { f.log.Error("rule directory not found: nothing is limited", "directory", dir) })
 			return nil, nil
 		case err != nil:
 			return nil, err
@@ -147,7 +145,8 @@ func (f *files) list(paths ...string) ([]rulefile.File, error) {
 	return kept, nil
 }
 
-// domains reports documents without a domain, as the reference does: rules of Sluice's own format are not for this service.
+// domains returns an error for documents without a domain, as the reference does: this service does not support rules in
+// Sluice's format.
 func (f *files) domains(sources []rulefile.File) error {
 	var faults []error
 	before := f.sound
@@ -158,7 +157,7 @@ func (f *files) domains(sources []rulefile.File) error {
 			continue
 		}
 		without, rest, unknown := withoutDomain(s)
-		if len(without) == 0 && !unknown { // other faults are reported when all are loaded
+		if len(without) == 0 && !unknown { // other errors are reported when all files are loaded
 			f.sound[s.Name] = s.Data
 			continue
 		}
@@ -172,8 +171,8 @@ func (f *files) domains(sources []rulefile.File) error {
 }
 
 // withoutDomain returns an error for each document of a file that has content and no domain, or one for a file without
-// content; and the file without those documents, in which the others are where they were. Of a document that is not YAML it may
-// be unknown whether it has a domain.
+// content. rest is the file without those documents, in which the others keep their positions. unknown reports whether an
+// invalid YAML document may have a domain.
 func withoutDomain(s rulefile.File) (faults []error, rest rulefile.File, unknown bool) {
 	const msg = "config file cannot have empty domain: write domain: and a name at its top"
 	empty := true

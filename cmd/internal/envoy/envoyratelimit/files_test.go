@@ -42,7 +42,7 @@ func TestFilesAreRead(t *testing.T) {
 		if err := os.Symlink("..2026", filepath.Join(f.dir, "..data")); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // the second time from memory, in part
+		for range 2 { // the second time partly from the cache
 			sources, err := f.read(f.dir)
 			if err != nil {
 				t.Fatal(err)
@@ -53,13 +53,13 @@ func TestFilesAreRead(t *testing.T) {
 				got = append(got, filepath.ToSlash(name))
 			}
 			if !slices.Equal(got, tt.want) {
-				t.Errorf("it reads %q, want %q", got, tt.want)
+				t.Errorf("read %q, want %q", got, tt.want)
 			}
 		}
 	}
 }
 
-// A file of a ConfigMap is a link to one below ..data, which is a link too.
+// A file of a ConfigMap is a symbolic link to a file below ..data, which is a symbolic link too.
 func TestConfigMap(t *testing.T) {
 	f := filesIn(t, RuleSettings{}, map[string]string{"..2026/d.yaml": someDomain})
 	for link, to := range map[string]string{"..data": "..2026", "d.yaml": "..data/d.yaml"} {
@@ -75,24 +75,24 @@ func TestConfigMap(t *testing.T) {
 func TestFilesThatAreNoRules(t *testing.T) {
 	for _, tt := range []struct {
 		content map[string]string
-		want    string // nothing: they are read
+		want    string // empty: valid
 	}{
 		{map[string]string{}, ""},
 		{map[string]string{"a": "{domain: d}\n"}, ""},
 		{map[string]string{"a": ""}, "a:1:1: config file cannot have empty domain"},
 		{map[string]string{"a": "descriptors: []\n"}, "a:1:1: config file cannot have empty domain"},
 		{map[string]string{"a": "rules:\n  - {name: x, limit: 1/s}\n"}, "a:1:1: config file cannot have empty domain"},
-		{map[string]string{"a": "'"}, "a quote is opened and not closed"},
-		{map[string]string{"a": "domain: d\ndescriptors: [\n"}, ""}, // refused when it is compiled
+		{map[string]string{"a": "'"}, "unclosed quote"},
+		{map[string]string{"a": "domain: d\ndescriptors: [\n"}, ""}, // an error when it is compiled
 		{map[string]string{"a": "{domain: d\n"}, "a:"},
-		{map[string]string{"a": "domain: d\nfoo: 1\n"}, ""}, // refused when it is compiled
+		{map[string]string{"a": "domain: d\nfoo: 1\n"}, ""}, // an error when it is compiled
 		{map[string]string{"a": "---\ndomain: d\n---\n# nothing\n---\ndomain: e\n"}, ""},
 		{map[string]string{"a": "---\n---\n"}, "a:1:1: config file cannot have empty domain"},
 		{map[string]string{"a": "rules: []\n---\nrules:\n  - {name: x, limit: 1/s}\n"}, "a:3:1: config file cannot have empty domain"},
 		{map[string]string{"a": "domain: d\n---\nrules:\n  - {name: x, limit: 1/s}\n"}, "a:3:1: config file cannot have empty domain"},
 		{map[string]string{"a": "descriptors: []\n---\ndomain: d\n"}, "a:1:1: config file cannot have empty domain"},
 		{map[string]string{"a": "domain: d\n---\n'"}, "a:3:1: "},
-		// Only the fault of the document itself, and those of the others.
+		// Only the error of the document itself, and those of the others.
 		{map[string]string{"a": "descriptors:\n  - {key: a}\n"}, "a:1:1: config file cannot have empty domain: write domain: and a name at its top"},
 		{
 			map[string]string{"a": "domain: d\nfoo: 1\n---\ndescriptors:\n  - {key: a}\n---\ndomain: e\nfoo: 1\n"},
@@ -112,12 +112,12 @@ func TestFilesThatAreNoRules(t *testing.T) {
 			t.Errorf("%q: %v, want %s", tt.content, err, tt.want)
 		}
 		if err != nil && !strings.Contains(tt.want, "domain") && strings.Contains(err.Error(), "empty domain") {
-			t.Errorf("%q: broken YAML is said to have no domain: %v", tt.content, err)
+			t.Errorf("%q: the error of invalid YAML mentions a missing domain: %v", tt.content, err)
 		}
 	}
 	f := filesIn(t, RuleSettings{App: "nowhere"}, nil)
 	if sources, err := f.read(f.dir); err != nil || len(sources) > 0 {
-		t.Errorf("a directory that is not there: %v, %v", sources, err)
+		t.Errorf("a missing directory: %v, %v", sources, err)
 	}
 	if err := os.Mkdir(f.dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestFilesThatAreNoRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := f.read(f.dir); err == nil {
-		t.Error("rules vanish with their directory")
+		t.Error("removing the directory removes the rules")
 	}
 }
 

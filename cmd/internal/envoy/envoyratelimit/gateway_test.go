@@ -24,7 +24,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// gatewayMapper is the kind of file that Envoy Gateway mounts for PROMETHEUS_MAPPER_YAML.
+// gatewayMapper is a file as Envoy Gateway mounts it for PROMETHEUS_MAPPER_YAML.
 const gatewayMapper = `mappings:
   - match: "ratelimit.service.rate_limit.*.*.total_hits"
     name: "ratelimit_service_rate_limit_total_hits"
@@ -50,7 +50,7 @@ const gatewayMapper = `mappings:
     name: "dropped"
 `
 
-// startGateway starts a control plane that asks for certificates and sends these rules.
+// startGateway starts a control plane that requires client certificates and sends these rules.
 func startGateway(t *testing.T, ca *authority, node string, configs ...types.Resource) (addr string) {
 	t.Helper()
 	cert, key := ca.issue(t, "envoy-gateway")
@@ -85,7 +85,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// The service starts with the environment that Envoy Gateway gives it, and serves.
+// The service runs with the environment variables of Envoy Gateway.
 func TestEnvoyGateway(t *testing.T) {
 	ca := newAuthority(t)
 	gateway := startGateway(t, ca, "envoy-ratelimit", &conf.RateLimitConfig{
@@ -108,12 +108,12 @@ func TestEnvoyGateway(t *testing.T) {
 		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+cert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+key,
 		"CONFIG_GRPC_XDS_SERVER_TLS_CACERT="+ca.file, "FORCE_START_WITHOUT_INITIAL_CONFIG=true",
 		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_MAPPER_YAML="+mapper,
-		// The one thing that is not as there: the control plane has another name in these tests.
+		// The only difference: the control plane has another name in these tests.
 		"CONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway",
 	)
 	p.says("Successfully loaded new configuration")
 	if status, body := p.get("HTTP", "/healthcheck"); status != 200 || body != "OK" {
-		t.Errorf("health is %d %s", status, body)
+		t.Errorf("/healthcheck: %d %s", status, body)
 	}
 	client := pb.NewRateLimitServiceClient(p.dial(grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 		RootCAs: ca.pool(), ServerName: "envoy-ratelimit",
@@ -131,15 +131,16 @@ func TestEnvoyGateway(t *testing.T) {
 		`ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"} 2` + "\n",
 	} {
 		if !strings.Contains(metrics, want) {
-			t.Errorf("there is no %sin\n%s", want, metrics)
+			t.Errorf("missing: %sin\n%s", want, metrics)
 		}
 	}
 	if strings.Contains(metrics, "over_limit") {
-		t.Errorf("what is to be dropped is there:\n%s", metrics)
+		t.Errorf("a dropped statistic is exported:\n%s", metrics)
 	}
 }
 
-// Without the flag nothing listens before the control plane has sent rules; with the other one nothing is healthy.
+// By default nothing listens before the control plane has sent rules. With FORCE_START_WITHOUT_INITIAL_CONFIG and
+// HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED the service is unhealthy until then.
 func TestRulesFromAControlPlaneThatIsSilent(t *testing.T) {
 	environ := []string{"BACKEND_TYPE=memory", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1"}
 	waits := launch(t, environ...)
@@ -150,12 +151,12 @@ func TestRulesFromAControlPlaneThatIsSilent(t *testing.T) {
 	if got := p.health(); got != "NOT_SERVING" {
 		t.Error(got)
 	}
-	if strings.Contains(waits.logged(), "for=gRPC") {
-		t.Error("it listens without rules")
+	if strings.Contains(waits.logged(), "protocol=gRPC") {
+		t.Error("the service listens without rules")
 	}
 }
 
-// Only clients with a certificate of the authority, for the name, may ask.
+// Only clients with a certificate of the CA for the required name are allowed.
 func TestClientCertificates(t *testing.T) {
 	ca, stranger := newAuthority(t), newAuthority(t)
 	cert, key := ca.issue(t, "ratelimit")

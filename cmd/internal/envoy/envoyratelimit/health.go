@@ -11,17 +11,17 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/envoy/stats"
 )
 
-// serviceName is what the service is asked for by gRPC's health protocol.
+// serviceName is the name of the service in the gRPC health protocol.
 const serviceName = "ratelimit"
 
-// readiness is whether the service can answer: all its parts can.
+// readiness tracks whether the service is ready: it is if all its parts are.
 type readiness struct {
 	mu      sync.Mutex // guards the fields below
 	bad     map[string]bool
-	changed func(ready bool) // nil: nobody listens yet
+	changed func(ready bool) // nil: not set yet
 }
 
-// Parts of a service that may be unable to answer.
+// Parts of the service that may not be ready.
 const (
 	partRedis  = "redis"
 	partConfig = "config"
@@ -30,7 +30,7 @@ const (
 
 func newReadiness() *readiness { return &readiness{bad: make(map[string]bool)} }
 
-// onChange has f called now and whenever it changes.
+// onChange calls f now and after each change.
 func (r *readiness) onChange(f func(ready bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,11 +38,11 @@ func (r *readiness) onChange(f func(ready bool)) {
 	f(len(r.bad) == 0)
 }
 
-// set notes whether a part is fine.
-func (r *readiness) set(part string, fine bool) {
+// set records whether a part is ready.
+func (r *readiness) set(part string, ready bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if fine {
+	if ready {
 		delete(r.bad, part)
 	} else {
 		r.bad[part] = true
@@ -58,13 +58,13 @@ func (r *readiness) ok() bool {
 	return len(r.bad) == 0
 }
 
-// ServeHTTP is the page /healthcheck.
+// ServeHTTP serves /healthcheck.
 func (r *readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if !r.ok() {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
-	_, _ = w.Write([]byte("OK")) // a caller that is gone needs nothing
+	_, _ = w.Write([]byte("OK")) // a failed write means that the client is gone
 }
 
 // checks counts health checks, as the reference does.

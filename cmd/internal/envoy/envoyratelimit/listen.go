@@ -17,10 +17,10 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
 )
 
-// forever is how old a connection may become whose age is not bounded.
+// forever is the maximum age of connections without a bound.
 const forever = time.Duration(math.MaxInt64)
 
-// listen begins to take requests.
+// listen opens the listeners and starts serving the debug pages.
 func (p *program) listen() error {
 	s := p.settings
 	config := listen.Config{
@@ -56,12 +56,12 @@ func (p *program) listen() error {
 		return err
 	}
 	p.ready.onChange(p.server.SetReady)
-	p.log.Warn("listening", "for", "gRPC", "addr", p.server.GRPCAddr().String())
-	p.log.Warn("listening", "for", "HTTP", "addr", p.server.HTTPAddr().String())
+	p.log.Warn("listening", "protocol", "gRPC", "address", p.server.GRPCAddr().String())
+	p.log.Warn("listening", "protocol", "HTTP", "address", p.server.HTTPAddr().String())
 	return nil
 }
 
-// newHTTP makes a server whose clients cannot take forever.
+// newHTTP returns a server with timeouts; longest is its write timeout.
 func newHTTP(h http.Handler, longest time.Duration) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: longest,
@@ -69,12 +69,12 @@ func newHTTP(h http.Handler, longest time.Duration) *http.Server {
 	}
 }
 
-func (p *program) serveHTTP(what, addr string, server *http.Server) error {
+func (p *program) serveHTTP(protocol, addr string, server *http.Server) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return fmt.Errorf("listening for %s: %w", what, err)
+		return fmt.Errorf("listening for %s: %w", protocol, err)
 	}
-	p.log.Warn("listening", "for", what, "addr", l.Addr().String())
+	p.log.Warn("listening", "protocol", protocol, "address", l.Addr().String())
 	p.http = append(p.http, server)
 	p.in(func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

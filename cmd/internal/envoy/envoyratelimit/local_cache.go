@@ -9,11 +9,11 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// localCache remembers which counts are over which limits until their windows end, so that the store need not be asked
-// about them. A count that is over one limit is not over a larger one, so the largest limit that it is over is remembered.
-// A refund through this process removes the entry; other processes keep theirs until the window ends.
+// localCache is a deny cache: it stores the counts that are over a limit until their windows end, so that they need no store
+// call. A count that is over one limit may be within a larger one, so an entry contains the largest limit that the count is
+// over. A refund through this process removes the entry; other processes keep theirs until the window ends.
 //
-// It is bounded: what is added when it is full takes the place of something else. What it forgets is asked of the store.
+// Its size is bounded: when it is full, a new entry evicts others. A miss calls the store.
 type localCache struct {
 	seed   maphash.Seed
 	shards [16]localCacheShard
@@ -26,21 +26,21 @@ type localCacheShard struct {
 	over     map[localCacheKey]overLimit
 	bytes    int
 	maxBytes int
-	removals uint64 // by refunds
+	removals uint64 // number of entries removed by refunds
 }
 
 type localCacheKey struct {
-	counter *sluice.Rule // one for all of its name
+	counter *sluice.Rule // the same for all counters of a name
 	key     string
 }
 
-// overLimit is the largest limit that a count is known to be over, and until when, in seconds.
+// overLimit is the largest limit that a count is over, and the end of its window as Unix time in seconds.
 type overLimit struct {
 	until    int64
 	requests uint32
 }
 
-// localCacheEntry is about what an entry costs beside its key.
+// localCacheEntry is the approximate size of an entry without its key, in bytes.
 const localCacheEntry = 96
 
 func newLocalCache(bytes int) *localCache {
@@ -55,7 +55,7 @@ func (c *localCache) shard(key string) *localCacheShard {
 	return &c.shards[maphash.String(c.seed, key)%uint64(len(c.shards))]
 }
 
-// has reports whether a count is known to be over its limit at a time, in seconds. The number of removals is for add.
+// has reports whether the count is over its limit at the Unix time now. removals is an argument of add.
 func (c *localCache) has(counter *sluice.Rule, requests uint32, key string, now int64) (over bool, removals uint64) {
 	s := c.shard(key)
 	s.mu.Lock()
@@ -74,8 +74,8 @@ func (c *localCache) has(counter *sluice.Rule, requests uint32, key string, now 
 	return false, s.removals
 }
 
-// add remembers that a count is over its limit until then. It does not if there was a refund since has was called: the count
-// may be from before it.
+// add adds an entry for a count. It does nothing if there was a refund since the call of has, because the count may be from
+// before the refund.
 func (c *localCache) add(counter *sluice.Rule, key string, known overLimit, removals uint64) {
 	s := c.shard(key)
 	size := localCacheEntry + len(key)
@@ -89,10 +89,10 @@ func (c *localCache) add(counter *sluice.Rule, key string, known overLimit, remo
 		if old.until == known.until {
 			known.requests = max(known.requests, old.requests)
 		}
-		s.drop(k) // to write to it would make the map keep this key's text, which is not ours
+		s.drop(k) // assigning to the existing entry would store this key, whose memory is reused by the caller
 		c.overwritten.Add(1)
 	}
-	for old := range s.over { // any will do
+	for old := range s.over { // evicts any entries
 		if s.bytes+size <= s.maxBytes {
 			break
 		}
@@ -104,7 +104,7 @@ func (c *localCache) add(counter *sluice.Rule, key string, known overLimit, remo
 	s.bytes += size
 }
 
-// remove lets the store decide again about a count that was lowered.
+// remove removes the entry of a count that was refunded, so that the store decides again.
 func (c *localCache) remove(counter *sluice.Rule, key string) {
 	s := c.shard(key)
 	s.mu.Lock()
@@ -120,7 +120,7 @@ func (s *localCacheShard) drop(k localCacheKey) {
 	s.bytes -= localCacheEntry + len(k.key)
 }
 
-// gauges are the reference's statistics of its cache.
+// gauges yields the reference's statistics of the local cache.
 func (c *localCache) gauges(yield func(name string, value uint64)) {
 	entries := 0
 	for i := range c.shards {

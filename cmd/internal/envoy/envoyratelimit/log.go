@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// newLog returns a log in the reference's format. Its levels have the names that are there.
+// newLog returns a log in the reference's format, with its names of levels.
 func newLog(w io.Writer, s *Settings) *slog.Logger {
 	json := s.LogFormat == "json"
 	options := &slog.HandlerOptions{

@@ -9,7 +9,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// Values of any length are limited, in both formats of keys, over gRPC and /json; what is too large names its setting.
+// Values of any length are limited, in both key formats, over gRPC and /json. The error of a message that is too large names
+// its setting.
 func TestLongValues(t *testing.T) {
 	long := strings.Repeat("x", 9<<10)
 	for _, format := range []string{"sluice", "envoy"} {

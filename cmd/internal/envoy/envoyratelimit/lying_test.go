@@ -23,12 +23,12 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// redisLies, and what the log says of them.
+// redisLies maps invalid replies to parts of their log lines.
 var redisLies = map[string]string{
 	"$-9\r\n": "length -9", "*1000000000\r\n": "1000000000 elements", strings.Repeat("*1\r\n", 100_000): "nested more than 16 deep",
 }
 
-// peak is the most memory that the process had, in MiB, or 0 where that is not known.
+// peak returns the peak memory of the process in MiB, or 0 if it is unknown.
 func (p *process) peak() int {
 	p.t.Helper()
 	if runtime.GOOS != "linux" {
@@ -46,8 +46,8 @@ func (p *process) peak() int {
 	return kib >> 10
 }
 
-// A Redis that lies, at the start or later, ends no process: requests are errors, the log names the server and the reason,
-// and all is well when it tells the truth again.
+// Invalid replies of Redis, at the start or later, do not end the process: requests fail, the log names the server and the
+// reason, and requests succeed again after the replies are valid.
 func TestLyingRedis(t *testing.T) {
 	server := redistest.Shared(t)
 	_, environ := ruleDir(t, "  - {key: a, limit: 1000000}\n")
@@ -60,7 +60,7 @@ func TestLyingRedis(t *testing.T) {
 			}
 			lie("$-9\r\n")
 			p := launch(t, append(environ, "REDIS_URL="+proxy.Addr, "REDIS_STARTUP_INITIAL_INTERVAL=50ms", "REDIS_STARTUP_MAX_INTERVAL=50ms", "LOG_LEVEL=debug", ownPrefix(), keys)...)
-			p.says("the store does not answer: trying again")
+			p.says("store connection failed")
 			p.says("Redis " + proxy.Addr + ": reply rejected")
 			proxy.Heal()
 			for text, reason := range redisLies {
@@ -73,21 +73,21 @@ func TestLyingRedis(t *testing.T) {
 			}
 			await(t, func() bool { return strings.HasPrefix(p.ask("a=1"), "OK: ") })
 			if got := p.peak(); got > 256 {
-				t.Errorf("the process needed %d MiB", got)
+				t.Errorf("the process used %d MiB", got)
 			}
 		})
 	}
 }
 
-// liar is a control plane that sends what it is given.
+// liar is a control plane that sends arbitrary resources.
 type liar struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
-	resources chan []byte // encoded, each of a response of its own
+	resources chan []byte // encoded, one per response
 }
 
 func (l *liar) StreamAggregatedResources(stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	for n := 0; ; n++ {
-		if _, err := stream.Recv(); err != nil { // what was sent before is acknowledged
+		if _, err := stream.Recv(); err != nil { // ACK or NACK of the previous response
 			return err
 		}
 		select {
@@ -104,8 +104,8 @@ func (l *liar) StreamAggregatedResources(stream discovery.AggregatedDiscoverySer
 	}
 }
 
-// A control plane that sends too much, too many or too deep ends no process: the log names it and the reason, the last good
-// rules stay, and good ones are used afterwards.
+// Resources that are too large, too many or too deeply nested do not end the process: the log names the control plane and the
+// reason, the previous rules stay in use, and valid rules are used afterwards.
 func TestLyingControlPlane(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -132,7 +132,7 @@ func TestLyingControlPlane(t *testing.T) {
 		t.Fatal(before)
 	}
 	nested := func(depth int) (b []byte) {
-		for i := range depth { // backwards
+		for i := range depth { // from the innermost
 			field := protowire.Number(4)
 			if i == depth-1 {
 				field = 3
@@ -164,6 +164,6 @@ func TestLyingControlPlane(t *testing.T) {
 	lies.resources <- rules(8)
 	await(t, func() bool { return p.ask("a=1 hits:0") == "OK: OK 8/DAY left 8" })
 	if got := p.peak(); got > 256 {
-		t.Errorf("the process needed %d MiB", got)
+		t.Errorf("the process used %d MiB", got)
 	}
 }

@@ -8,20 +8,19 @@ import (
 	"strings"
 )
 
-// memcachedChange is what a request does to one count: all its takes of the key, in their order. Counts that are only
-// raised are so by incr. A refund is a compare-and-swap. Memcached's decr is no choice, because it pads a number that gets
-// shorter with spaces: the reference reads "9 " as no number, and so as 0. A swap that another instance's count came before is
-// tried again until the context is done. The swap sets the expiry again; the key has the window's start in it, so it counts no
-// longer than before.
+// memcachedChange is the change of one count by a request: all its takes of the key, in their order. Counts that only
+// increase use incr. A refund uses compare-and-swap, because decr pads a shorter number with spaces, and the reference reads
+// "9 " as 0. A swap that conflicts with another instance is retried until the context is done. The swap sets the expiry
+// again; the key contains the start of the window, so the count is not valid for longer.
 type memcachedChange struct {
 	key    string
 	expiry int64
-	costs  []int64 // negative ones are refunds
+	costs  []int64 // negative: refund
 
 	step memcachedStep
-	// Of a refund: the count that was read, and what the swap needs.
+	// Fields of a refund: flags and CAS unique value from gets, and the count.
 	flags, unique string
-	count         int64 // before the first cost; next moves it on
+	count         int64 // before the first cost; next advances it
 }
 
 // memcachedStep is the next command of a change.
@@ -29,7 +28,7 @@ type memcachedStep uint8
 
 const (
 	stepStart memcachedStep = iota // incr, or gets if there is a refund
-	stepAdd                        // there is no such key
+	stepAdd                        // the key does not exist
 	stepSwap                       // cas
 	stepDone
 )
@@ -60,7 +59,7 @@ func (c *memcachedChange) refunds() bool {
 	return slices.ContainsFunc(c.costs, func(cost int64) bool { return cost < 0 })
 }
 
-// onlyRefunds reports whether the change does nothing where there is no count.
+// onlyRefunds reports whether all costs are refunds. Such a change does nothing if there is no count.
 func (c *memcachedChange) onlyRefunds() bool {
 	return !slices.ContainsFunc(c.costs, func(cost int64) bool { return cost >= 0 })
 }
@@ -75,19 +74,19 @@ func (c *memcachedChange) appendCommand(b []byte) []byte {
 	case c.refunds():
 		return fmt.Appendf(b, "gets %s\r\n", c.key)
 	default:
-		return fmt.Appendf(b, "incr %s %s\r\n", c.key, value) // the count is 0: it is not known yet
+		return fmt.Appendf(b, "incr %s %s\r\n", c.key, value) // the count is 0, because it is unknown
 	}
 }
 
-// accept reads the reply to the command of the step, and goes on to the next step.
+// accept parses the reply to the command of the step and sets the next step.
 func (c *memcachedChange) accept(reply string) error {
 	switch {
 	case c.step != stepStart && reply == "STORED":
 		c.step = stepDone
 	case c.step == stepAdd && reply == "NOT_STORED", c.step == stepSwap && (reply == "EXISTS" || reply == "NOT_FOUND"):
-		c.step, c.count = stepStart, 0 // another instance was first
+		c.step, c.count = stepStart, 0 // another instance changed the count
 	case c.step != stepStart:
-		return fmt.Errorf("the reply to a change of the count is %q", reply)
+		return fmt.Errorf("unexpected reply to a change of the count: %q", reply)
 	case c.refunds():
 		return c.acceptValue(reply)
 	case reply == "NOT_FOUND":
@@ -102,7 +101,7 @@ func (c *memcachedChange) accept(reply string) error {
 	return nil
 }
 
-// acceptValue reads the reply to gets.
+// acceptValue parses the reply to gets.
 func (c *memcachedChange) acceptValue(reply string) error {
 	if reply == "END" {
 		if c.step = stepAdd; c.onlyRefunds() {
@@ -112,9 +111,9 @@ func (c *memcachedChange) acceptValue(reply string) error {
 	}
 	head, value, _ := strings.Cut(reply, "\n")
 	fields := strings.Fields(head)                      // VALUE key flags bytes unique
-	n, err := parseCount(strings.TrimRight(value, " ")) // the reference's own refunds may have padded it
+	n, err := parseCount(strings.TrimRight(value, " ")) // refunds of the reference may have padded it
 	if err != nil || len(fields) != 5 {
-		return fmt.Errorf("the reply to gets is %q", reply)
+		return fmt.Errorf("unexpected reply to gets: %q", reply)
 	}
 	c.step, c.count, c.flags, c.unique = stepSwap, n, fields[2], fields[4]
 	return nil
@@ -123,12 +122,12 @@ func (c *memcachedChange) acceptValue(reply string) error {
 func parseCount(text string) (int64, error) {
 	n, err := strconv.ParseUint(text, 10, 63)
 	if err != nil {
-		return 0, fmt.Errorf("the reply %q is no count", text)
+		return 0, fmt.Errorf("unexpected reply: %q is not a count", text)
 	}
 	return int64(n), nil
 }
 
-// apply makes changes of different keys. Their commands are sent together, and then the next ones of those that need more.
+// apply makes changes of different keys. Their commands are pipelined, then the next commands of the unfinished changes.
 func (s *memcachedServer) apply(ctx context.Context, changes []*memcachedChange) error {
 	for len(changes) > 0 {
 		for batch := range slices.Chunk(changes, maxMemcachedBatch) {
@@ -141,7 +140,7 @@ func (s *memcachedServer) apply(ctx context.Context, changes []*memcachedChange)
 	return nil
 }
 
-// ping asks the server for its version.
+// ping sends the command version.
 func (s *memcachedServer) ping(ctx context.Context) error {
 	return s.with(ctx, func(c *memcachedConn) error {
 		if _, err := c.Write([]byte("version\r\n")); err != nil {
@@ -149,14 +148,14 @@ func (s *memcachedServer) ping(ctx context.Context) error {
 		}
 		reply, err := c.reply()
 		if err == nil && !strings.HasPrefix(reply, "VERSION ") {
-			err = fmt.Errorf("the reply to version is %q", reply)
+			err = fmt.Errorf("unexpected reply to version: %q", reply)
 		}
 		return err
 	})
 }
 
-// exchange sends the next commands of changes and reads the replies, in order. If one is not what was expected the
-// connection is closed, since the next may be that to another command; the error is that of the first.
+// exchange sends the next commands of the changes and reads the replies in order. After an unexpected reply the connection is
+// closed, because the next replies may belong to other commands. It returns the first error.
 func (s *memcachedServer) exchange(ctx context.Context, changes []*memcachedChange) error {
 	return s.with(ctx, func(conn *memcachedConn) error {
 		var commands []byte

@@ -16,17 +16,17 @@ import (
 
 const (
 	maxMemcachedConns = 64  // per server
-	maxMemcachedLine  = 512 // bytes of a line of a reply
-	// maxMemcachedBatch is how many commands are sent before their replies are read. Those fit in the buffers of a connection: a
-	// server that cannot write a reply does not read the next command.
+	maxMemcachedLine  = 512 // bytes per line of a reply
+	// maxMemcachedBatch is the maximum number of commands sent before their replies are read. The replies must fit into the
+	// buffers of a connection, because a server that cannot write a reply does not read the next command.
 	maxMemcachedBatch = 100
 )
 
-// memcachedServer is one Memcached and the connections to it.
+// memcachedServer is a Memcached server with its connections.
 type memcachedServer struct {
 	addr   string
 	secure *tls.Config   // nil: without TLS
-	slots  chan struct{} // has a token for each call that is under way
+	slots  chan struct{} // contains one token per call in flight
 	trips  atomic.Int64  // number of round trips
 
 	mu     sync.Mutex // guards the fields below
@@ -43,8 +43,8 @@ func newMemcachedServer(addr string, secure *tls.Config) *memcachedServer {
 	return &memcachedServer{addr: addr, secure: secure, slots: make(chan struct{}, maxMemcachedConns)}
 }
 
-// with calls f with a connection that no other call uses. One on which f failed is not used again: its next reply may be
-// that to another command. What f sent on a connection that the server had closed is not sent again, since it may have counted.
+// with calls f with an exclusive connection. If f fails, the connection is closed, because its next reply may belong to
+// another command. Commands sent on a connection that the server had closed are not repeated, because they may have been counted.
 func (s *memcachedServer) with(ctx context.Context, f func(*memcachedConn) error) error {
 	select {
 	case s.slots <- struct{}{}:
@@ -66,14 +66,14 @@ func (s *memcachedServer) with(ctx context.Context, f func(*memcachedConn) error
 	err = f(c)
 	if !stop() || err != nil {
 		_ = c.Close()
-		s.closeIdle() // after a restart of the server all of them would fail
+		s.closeIdle() // after a restart of the server all of them are broken
 		return err
 	}
 	s.put(c)
 	return nil
 }
 
-// reply reads a reply. That to gets is two lines, without the END behind them: VALUE with its parameters, and the value.
+// reply reads a reply. The reply to gets is returned as two lines, VALUE with its parameters and the value, without END.
 func (c *memcachedConn) reply() (string, error) {
 	reply, err := c.line()
 	if err != nil || !strings.HasPrefix(reply, "VALUE ") {
@@ -85,7 +85,7 @@ func (c *memcachedConn) reply() (string, error) {
 	}
 	end, err := c.line()
 	if err == nil && end != "END" {
-		err = fmt.Errorf("the value ends with %q", end)
+		err = fmt.Errorf("unexpected end of a value: %q", end)
 	}
 	return reply + "\n" + value, err
 }
@@ -135,7 +135,7 @@ func (s *memcachedServer) put(c *memcachedConn) {
 	s.idle = append(s.idle, c)
 }
 
-// close closes the connections that no call uses. Calls close theirs.
+// close closes idle connections. Calls in flight close theirs when they end.
 func (s *memcachedServer) close() {
 	s.mu.Lock()
 	s.closed = true

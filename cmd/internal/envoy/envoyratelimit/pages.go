@@ -17,14 +17,14 @@ import (
 	"github.com/sluiceproject/sluice/internal/quota"
 )
 
-// jsonPage is the page /json: the protocol in JSON, for clients that have no gRPC.
+// jsonPage serves /json: the protocol in JSON, for clients without gRPC.
 type jsonPage struct {
 	service rls.Service
 	bounds  rls.Bounds
 	log     *slog.Logger
 }
 
-// ServeHTTP answers a request by any method. Whatever is wrong with it, or with the store, is 400.
+// ServeHTTP serves requests of any method. All errors, those of the store included, are 400.
 func (p *jsonPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var (
 		req  rls.Request
@@ -39,7 +39,7 @@ func (p *jsonPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = p.service.ShouldRateLimit(r.Context(), &req, &resp)
 	}
 	if err != nil {
-		p.log.Debug("a request to /json failed", "error", err)
+		p.log.Debug("/json request failed", "error", err)
 		if bound := (*rls.BoundError)(nil); errors.As(err, &bound) {
 			http.Error(w, bound.Error(), http.StatusBadRequest)
 			return
@@ -49,7 +49,7 @@ func (p *jsonPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, err := resp.JSON()
 	if err != nil {
-		p.log.Error("an answer cannot be written as JSON", "error", err)
+		p.log.Error("encoding of a JSON response failed", "error", err)
 		httpStatus(w, http.StatusInternalServerError)
 		return
 	}
@@ -61,10 +61,11 @@ func (p *jsonPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		setRetry(w.Header(), &resp)
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
-	_, _ = w.Write(answer) // a caller that is gone needs nothing
+	_, _ = w.Write(answer) // a failed write means that the client is gone
 }
 
-// setRetry tells the caller of the limit that lasts longest of those that were exceeded. The reference says it only in the body.
+// setRetry sets the headers for retries by the exceeded limit with the longest time until reset. The reference has it only
+// in the body.
 func setRetry(h http.Header, resp *rls.Response) {
 	longest := &rls.Status{}
 	for i := range resp.Statuses {
@@ -77,7 +78,7 @@ func setRetry(h http.Header, resp *rls.Response) {
 
 func httpStatus(w http.ResponseWriter, code int) { http.Error(w, http.StatusText(code), code) }
 
-// servicePages are the pages on PORT.
+// servicePages returns the handler of PORT.
 func servicePages(json *jsonPage, ready *readiness) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/json", json)
@@ -85,7 +86,7 @@ func servicePages(json *jsonPage, ready *readiness) http.Handler {
 	return mux
 }
 
-// debugPages are the pages on DEBUG_PORT. There is none that tells the command line or the environment.
+// debugPages returns the handler of DEBUG_PORT. No page shows the command line or the environment.
 func debugPages(dump func() string, stats *stats.Stats) http.Handler {
 	pages := map[string]struct {
 		help string
@@ -111,7 +112,7 @@ func debugPages(dump func() string, stats *stats.Stats) http.Handler {
 	return mux
 }
 
-// writeStats lists the statistics in the order of their names.
+// writeStats writes the statistics sorted by name.
 func writeStats(w io.Writer, stats *stats.Stats) {
 	var lines []string
 	add := func(name string, value uint64) { lines = append(lines, fmt.Sprintf("%s: %d\n", name, value)) }

@@ -29,7 +29,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// asService has the test binary be the service, so that tests meet a process.
+// asService makes the test binary run the service, so that tests use a separate process.
 const asService = "TEST_AS_SERVICE"
 
 func TestMain(m *testing.M) {
@@ -44,21 +44,21 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// process is a service that runs.
+// process is a running service.
 type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	code int           // its exit code, then
+	done chan struct{} // closed when the process has ended
+	code int           // exit code, valid after done
 	conn *grpc.ClientConn
 
 	mu    sync.Mutex // guards the fields below
 	log   bytes.Buffer
-	addrs map[string]string // where it listens, by what for
-	news  chan struct{}     // closed and made anew when something was logged
+	addrs map[string]string // listen addresses by protocol
+	news  chan struct{}     // closed and replaced after each log line
 }
 
-// launch starts a service on ports of its own.
+// launch starts a service on unused ports.
 func launch(t *testing.T, environ ...string) *process {
 	t.Helper()
 	p := &process{
@@ -87,7 +87,7 @@ func launch(t *testing.T, environ ...string) *process {
 	return p
 }
 
-var listening = regexp.MustCompile(`msg=listening for=(\w+) addr=(\S+)`)
+var listening = regexp.MustCompile(`msg=listening protocol=(\w+) address=(\S+)`)
 
 func (p *process) follow(output io.Reader) {
 	for lines := bufio.NewScanner(output); lines.Scan(); {
@@ -113,7 +113,7 @@ func (p *process) logged() string {
 	return p.log.String()
 }
 
-// until waits for something that the log shows.
+// until waits until holds returns true. It is called after each log line.
 func (p *process) until(what string, holds func() bool) {
 	p.t.Helper()
 	tooLong := time.After(30 * time.Second)
@@ -134,24 +134,24 @@ func (p *process) until(what string, holds func() bool) {
 	}
 }
 
-// ended waits until the service has ended, and returns its exit code.
+// ended waits until the service has ended and returns its exit code.
 func (p *process) ended() int {
 	p.t.Helper()
 	select {
 	case <-p.done:
 	case <-time.After(30 * time.Second):
-		p.t.Fatal("the service goes on")
+		p.t.Fatal("the service does not end")
 	}
 	return p.code
 }
 
-// says waits until the log has a text.
+// says waits until the log contains text.
 func (p *process) says(text string) {
 	p.t.Helper()
 	p.until(text, func() bool { return strings.Contains(p.log.String(), text) })
 }
 
-// addr is where the service listens for something.
+// addr returns the listen address of a protocol.
 func (p *process) addr(what string) (addr string) {
 	p.t.Helper()
 	p.until("listening for "+what, func() bool {
@@ -161,7 +161,7 @@ func (p *process) addr(what string) (addr string) {
 	return addr
 }
 
-// dial connects to the service. Without options it is one connection for all.
+// dial connects to the service. Without options the connection is shared.
 func (p *process) dial(options ...grpc.DialOption) *grpc.ClientConn {
 	p.t.Helper()
 	if len(options) == 0 {
@@ -182,13 +182,13 @@ func (p *process) dial(options ...grpc.DialOption) *grpc.ClientConn {
 	return conn
 }
 
-// ask answers a request to domain d in the words of rlstest.
+// ask sends a request to domain d and returns the response, both in the format of rlstest.
 func (p *process) ask(text string) string {
 	p.t.Helper()
 	return rlstest.Answer(p.t.Context(), pb.NewRateLimitServiceClient(p.dial()), "d", text)
 }
 
-// get reads a page.
+// get requests a page.
 func (p *process) get(of, path string) (status int, body string) {
 	p.t.Helper()
 	return p.send(of, http.MethodGet, path, "")
@@ -210,12 +210,12 @@ func (p *process) send(of, method, path, body string) (int, string) {
 		p.t.Fatal(err)
 	}
 	if kind := resp.Header.Get("Content-Type"); path == "/json" && strings.HasPrefix(string(answer), "{") != (kind == "application/json") {
-		p.t.Errorf("%s is of type %s", answer, kind)
+		p.t.Errorf("%s has the content type %s", answer, kind)
 	}
 	return resp.StatusCode, string(answer)
 }
 
-// health is what gRPC's health service says.
+// health returns the status of the gRPC health service.
 func (p *process) health() string {
 	p.t.Helper()
 	resp, err := healthpb.NewHealthClient(p.dial()).Check(p.t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
@@ -225,7 +225,7 @@ func (p *process) health() string {
 	return resp.GetStatus().String()
 }
 
-// ruleDir writes rules of domain d, and returns the variables that name them.
+// ruleDir writes rules of domain d and returns the variables with their directory.
 func ruleDir(t *testing.T, below string) (dir string, environ []string) {
 	t.Helper()
 	root := t.TempDir()
@@ -241,7 +241,7 @@ func ruleDir(t *testing.T, below string) (dir string, environ []string) {
 
 func writeFile(t *testing.T, path, text string) {
 	t.Helper()
-	// Whole or not at all, as tools do it.
+	// Atomically, as deployment tools do.
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -250,10 +250,10 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// onRedis are the variables for a Redis, with a prefix of their own.
+// onRedis returns the variables for a Redis, with a unique key prefix.
 func onRedis(s *redistest.Server) []string { return []string{"REDIS_URL=" + s.Addr, ownPrefix()} }
 
 var prefixCount atomic.Int64
 
-// ownPrefix has a service share no counts with others, also when tests are run again.
+// ownPrefix returns a unique key prefix, so that tests share no counts, also when they are repeated.
 func ownPrefix() string { return fmt.Sprint("CACHE_KEY_PREFIX=", prefixCount.Add(1), ":") }

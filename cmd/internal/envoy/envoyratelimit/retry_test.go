@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A 429 of /json says in headers, as every other one, which limit is exceeded and when to retry.
+// The headers of a 429 of /json contain the exceeded limit and the time until a retry, as every other 429.
 func TestJSONRetry(t *testing.T) {
 	_, environ := ruleDir(t, "  - {key: a, limit: 5}\n  - {key: b, limit: 1}\n")
 	p := launch(t, append(environ, "BACKEND_TYPE=memory")...)

@@ -16,37 +16,37 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// ruleSnapshot are rules that are in use. They are immutable.
+// ruleSnapshot is the compiled rule set. It is immutable.
 type ruleSnapshot struct {
 	set      *rules.Set
 	limits   map[*rules.DescriptorLimit]*limit
 	counters map[string]*counters // by domain
 }
 
-// limit is a limit of a rule, ready for requests.
+// limit is a compiled limit of a rule.
 type limit struct {
 	unit     rls.Unit
 	requests uint32
 	counter  *sluice.Rule
-	counted  *sluice.Rule // stands for all counters of its name, whatever their fail modes
-	closed   bool         // over its limit while the store does not answer, even if that is an error for others
-	stats    *stats.Limit // nil: its name has values of the request in it
+	counted  *sluice.Rule // represents all counters of its name, of any fail mode
+	closed   bool         // denies while the store is unavailable, even if SLUICE_ON_FAILURE is error
+	stats    *stats.Limit // nil: its name contains values of the request
 	metadata *structpb.Struct
 }
 
-// counters are a domain's counters, by fail mode and unit. Those of a unit have the same name whatever the mode, so that a
-// rule and a limit that a request brings for the same descriptor share their count.
+// counters are the counters of a domain, by fail mode and unit. Counters of a unit have the same name in all modes, so that a
+// rule and a limit override of a request for the same descriptor share their count.
 type counters [sluice.FailClosed + 1][8]*sluice.Rule
 
-// maxCounted is what a counter can hold. No limit is larger, so that counting is never refused.
+// maxCounted is the maximum of a counter. No limit is larger, so that counting is never denied.
 const maxCounted = 1<<32 - 1
 
 var units = [...]rls.Unit{rls.Second, rls.Minute, rls.Hour, rls.Day, rls.Week, rls.Month, rls.Year}
 
-// window is how long a unit is. Months have 30 days and years 365.
+// window returns the length of a unit. Months have 30 days and years 365.
 func window(u rls.Unit) time.Duration { return time.Duration(u.Seconds()) * time.Second }
 
-// unitOf is the unit of that length.
+// unitOf returns the unit with the length d.
 func unitOf(d time.Duration) rls.Unit {
 	for _, u := range units {
 		if window(u) == d {
@@ -56,7 +56,7 @@ func unitOf(d time.Duration) rls.Unit {
 	return rls.UnitUnknown
 }
 
-// unitLimits stand for the limits that requests bring, by unit: their numbers are compared here, not in the store.
+// unitLimits represent limit overrides of requests, by unit. Their counts are compared here, not in the store.
 var unitLimits = func() (limits [8]*sluice.Limit) {
 	for _, u := range units {
 		limits[u] = sluice.Must(sluice.Limit{Count: maxCounted, Window: window(u), Algorithm: sluice.FixedWindow}.Build())
@@ -64,7 +64,7 @@ var unitLimits = func() (limits [8]*sluice.Limit) {
 	return limits
 }()
 
-// newCounters makes the counters of a domain.
+// newCounters returns the counters of a domain.
 func newCounters(domain string) *counters {
 	name := "rls/" + domain
 	if len(name)+len("/MINUTE") > sluice.MaxRuleName {
@@ -82,7 +82,7 @@ func newCounters(domain string) *counters {
 	return c
 }
 
-// compile makes rules ready for requests. Counters of domains that were there before stay the same.
+// compile compiles a rule set. Domains of the previous rule set keep their statistics.
 func (s *Service) compile(set *rules.Set) (*ruleSnapshot, error) {
 	l := &ruleSnapshot{set: set, limits: make(map[*rules.DescriptorLimit]*limit), counters: make(map[string]*counters)}
 	before := s.rules.Load()
@@ -134,7 +134,7 @@ func (s *Service) newLimit(d *rules.DescriptorLimit, c *counters) (*limit, error
 		return nil, &rules.Error{Pos: at, Msg: "rate_limit: `sluice ratelimit` counts exactly, in fixed windows of a unit, as " +
 			"Envoy's service does: remove algorithm, window, unit_multiplier and accuracy, or use `sluice serve`"}
 	}
-	// on_failure: local cannot be told from nothing, and means what SLUICE_ON_FAILURE says.
+	// on_failure: local is the default, so it cannot be distinguished from an unset key: SLUICE_ON_FAILURE applies.
 	mode := d.Rules[0].OnFailure
 	one := &limit{unit: unit, requests: uint32(r.Count), closed: mode == sluice.FailClosed}
 	if mode == sluice.FailLocal {
@@ -150,7 +150,7 @@ func (s *Service) newLimit(d *rules.DescriptorLimit, c *counters) (*limit, error
 	return one, nil
 }
 
-// dump lists the limits as the reference's /rlconfig does, in the order of their names.
+// dump returns the limits in the format of the reference's /rlconfig, sorted by name.
 func (l *ruleSnapshot) dump() string {
 	var lines []string
 	for d, one := range l.limits {

@@ -26,15 +26,15 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Run is the service: it reads the environment, serves until the context ends, and then ends in good order. It returns
-// an error if it cannot begin.
+// Run runs the service: it reads the environment variables, serves until ctx is done, and then shuts down gracefully. It
+// returns an error if the service cannot start.
 func Run(ctx context.Context, environ []string, stderr io.Writer) error {
 	settings, warnings, err := ReadSettings(environ)
 	if err != nil {
 		return err
 	}
 	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP) // so that it ends nothing before the rules' watcher, which reads the files first, hears of it
+	signal.Notify(hangup, syscall.SIGHUP) // so that SIGHUP does not end the process before the watcher of the rules handles it
 	defer signal.Stop(hangup)
 	lines := logwriter.NewLog(stderr, func(w io.Writer) *slog.Logger { return newLog(w, settings) })
 	defer func() { _ = lines.Close(logTimeout) }()
@@ -45,7 +45,7 @@ func Run(ctx context.Context, environ []string, stderr io.Writer) error {
 			Message: settings.GRPC.MaxMessage, MessageSetting: "SLUICE_MAX_MESSAGE_BYTES",
 		},
 	}
-	if stderr == io.Writer(os.Stderr) { // libraries that log on their own
+	if stderr == io.Writer(os.Stderr) { // for libraries with their own logging
 		slog.SetLogLoggerLevel(slog.LevelWarn)
 		slog.SetDefault(p.log)
 	}
@@ -58,27 +58,27 @@ func Run(ctx context.Context, environ []string, stderr io.Writer) error {
 	defer p.stop()
 	if err = p.begin(ctx); err == nil {
 		context.AfterFunc(ctx, func() { p.ready.set(partEnding, false) })
-		err = p.server.Run(ctx) // which answers what was asked before it returns
+		err = p.server.Run(ctx) // serves the requests in flight before it returns
 		if err == nil {
 			err = context.Cause(ctx)
 		}
 	}
-	if errors.Is(err, context.Canceled) { // it was told to end
-		p.log.Info("ended")
+	if errors.Is(err, context.Canceled) { // by a signal
+		p.log.Info("stopped")
 		return nil
 	}
 	return err
 }
 
-// logTimeout is how long the end of the program waits for the reader of its log.
+// logTimeout is the maximum time that shutdown waits for the output of the log.
 const logTimeout = time.Second
 
-// exitOnSecondSignal ends the process when it is told to end a second time. The lines that wait are written. The function that it
-// returns is called when the program has ended.
+// exitOnSecondSignal exits the process on the second SIGINT or SIGTERM, after writing the buffered log lines. The caller must
+// call ended when the graceful shutdown is complete.
 func (p *program) exitOnSecondSignal(lines *logwriter.Writer) (ended func()) {
 	second, stop := logwriter.SecondSignal()
 	done := make(chan struct{})
-	var exiting sync.Mutex // held until the process exits, so that the orderly end does not return with another code meanwhile
+	var exiting sync.Mutex // held until the process exits, so that Run does not return with another exit code
 	go func() {
 		defer stop()
 		select {
@@ -97,7 +97,7 @@ func (p *program) exitOnSecondSignal(lines *logwriter.Writer) (ended func()) {
 	}
 }
 
-// exitForced is the exit code of a process that was told to end twice.
+// exitForced is the exit code after a second signal.
 const exitForced = 1
 
 // program is a running service.
@@ -111,18 +111,18 @@ type program struct {
 	store    atomic.Pointer[stores.Opened]
 	watch    *storeWatch
 
-	loadFailed atomic.Bool // the last rules could not be loaded
+	loadFailed atomic.Bool // the last load of the rules failed
 
 	server *listen.Server
-	http   []*http.Server          // of the other pages
+	http   []*http.Server          // debug and Prometheus pages
 	fail   context.CancelCauseFunc // ends the program
-	// What goes on beside requests goes on until they are answered.
+	// Background work runs until all requests are done.
 	work  context.Context
 	rest  context.CancelFunc // ends work
-	group sync.WaitGroup     // of all goroutines
+	group sync.WaitGroup     // waits for all goroutines
 }
 
-// begin starts everything, in the order in which it is needed: Envoy's requests are taken last.
+// begin starts all parts in the order of their dependencies: the listeners come last.
 func (p *program) begin(ctx context.Context) error {
 	if err := p.beginStats(); err != nil {
 		return err
@@ -136,16 +136,16 @@ func (p *program) begin(ctx context.Context) error {
 	return p.listen()
 }
 
-// in runs f on a goroutine that the program waits for.
+// in runs f on a goroutine that stop waits for.
 func (p *program) in(f func()) { p.group.Go(f) }
 
-// beginStore connects to the store. Without a fail mode nothing can be answered before it is there, so that nothing
-// listens either, as in the reference; with one the store may come later.
+// beginStore connects to the store. Without a fail mode no request can be served without the store, so that nothing listens
+// before it is connected, as in the reference. With a fail mode the store may be connected later.
 func (p *program) beginStore(ctx context.Context) error {
 	p.watch = newStoreWatch(p.log, p.storeHealth)
 	events := sluice.Events{
 		OnStoreError: func(ctx context.Context, err error) {
-			p.log.Debug("the store did not answer", "error", err)
+			p.log.Debug("store call failed", "error", err)
 			p.watch.requestFailed(err)
 			p.service.Failed(ctx, err)
 		},
@@ -160,7 +160,7 @@ func (p *program) beginStore(ctx context.Context) error {
 	nodes := func() int {
 		switch o := p.store.Load(); {
 		case o == nil && p.settings.Backend == "redis" && !p.settings.Counting.EnvoyKeys:
-			return 0 // not read yet
+			return 0 // unknown
 		case o == nil:
 			return 1
 		default:
@@ -197,11 +197,11 @@ func (p *program) beginStore(ctx context.Context) error {
 	return err
 }
 
-// errSlow is why a breaker opened if the shard replied, and too late.
+// errSlow is the error of a breaker that opened because the shard replied too late.
 var errSlow = errors.New("replies exceed the store timeout")
 
-// watchStore follows the health of an open store. Memcached is opened without a call, so that the service is unhealthy until it
-// has answered once.
+// watchStore starts the health checks of an open store. Memcached is opened without a call, so that the service is unhealthy
+// until the first check succeeds.
 func (p *program) watchStore(servers []storeServer) {
 	p.ready.set(partRedis, p.settings.Backend != "memcache")
 	if len(servers) > 0 {
@@ -209,14 +209,15 @@ func (p *program) watchStore(servers []storeServer) {
 	}
 }
 
-// storeHealth notes whether all servers of the store are available. The service's own health follows if the settings ask for it.
+// storeHealth records whether all servers of the store are available. The health of the service follows with
+// REDIS_HEALTH_CHECK_ACTIVE_CONNECTION.
 func (p *program) storeHealth(healthy bool) {
 	if healthy || p.settings.ByActivity {
 		p.ready.set(partRedis, healthy)
 	}
 }
 
-// connect opens the store, and tries again while its server does not answer.
+// connect opens the store. It retries while the store is unavailable.
 func (p *program) connect(ctx context.Context) (*openedStore, error) {
 	p.ready.set(partRedis, false)
 	pause := max(p.settings.Startup.First, time.Millisecond)
@@ -235,7 +236,7 @@ func (p *program) connect(ctx context.Context) (*openedStore, error) {
 		if !errors.Is(err, sluice.ErrUnavailable) || total > 0 && time.Since(began)+pause > total {
 			return nil, err
 		}
-		p.log.Error("the store does not answer: trying again", "error", err, "in", pause)
+		p.log.Error("store connection failed", "error", err, "retry_in", pause)
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -245,7 +246,7 @@ func (p *program) connect(ctx context.Context) (*openedStore, error) {
 	}
 }
 
-// beginRules starts to follow the rules, and waits until there are some or could have been.
+// beginRules starts loading rules and waits for the first attempt.
 func (p *program) beginRules(ctx context.Context) error {
 	p.ready.set(partConfig, !p.settings.Rules.HealthyOnlyWithSome)
 	tried := make(chan struct{})
@@ -275,7 +276,7 @@ func (p *program) beginRules(ctx context.Context) error {
 	}
 }
 
-// use puts rules to use.
+// use applies a rule set.
 func (p *program) use(set *rules.Set) (err error) {
 	defer panics.Recover(func(e *panics.Error) { err = e })
 	if err := p.service.Use(set); err != nil {
@@ -289,7 +290,8 @@ func (p *program) use(set *rules.Set) (err error) {
 	return nil
 }
 
-// loaded reports rules that are in use. After an error it is a warning: the error was seen at the default level, and so is its end.
+// loaded logs that rules are in use. After an error it logs a warning, so that the recovery is visible at the default level, as
+// the error was.
 func (p *program) loaded(set *rules.Set) {
 	level := slog.LevelInfo
 	if p.loadFailed.Swap(false) {
@@ -297,15 +299,15 @@ func (p *program) loaded(set *rules.Set) {
 	}
 	p.log.Log(context.Background(), level, "Successfully loaded new configuration", "domains", len(set.Config().Domains))
 	for _, w := range set.Warnings() {
-		p.log.Warn("a rule may not do what it should", "warning", w.String())
+		p.log.Warn("rule warning", "warning", w.String())
 	}
 }
 
-// refused notes rules that cannot be used.
+// refused logs and counts rules that cannot be loaded.
 func (p *program) refused(err error) {
 	p.stats.ConfigLoadError.Add(1)
 	p.loadFailed.Store(true)
-	p.log.Error("Error loading new configuration: the last good one stays",
+	p.log.Error("Error loading new configuration: previous configuration stays in use",
 		append([]any{"error", err}, panics.LogArgs(err)...)...)
 }
 
@@ -326,7 +328,7 @@ func (p *program) xds(first func()) (xds.Config, error) {
 			p.refused(err)
 			first()
 		},
-		Lost: func(err error) { p.log.Error("the control plane does not send rules: trying again", "error", err) },
+		Lost: func(err error) { p.log.Error("xDS stream failed", "error", err) },
 	}
 	if x.BackoffJitter {
 		c.Jitter = min(x.BackoffFactor, 1)
@@ -346,7 +348,7 @@ func (p *program) xds(first func()) (xds.Config, error) {
 	return c, nil
 }
 
-// stop ends what the server needed, once it has ended or could not begin.
+// stop ends the background work and closes the store, after the server has ended or failed to start.
 func (p *program) stop() {
 	p.rest()
 	p.fail(nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// beginStats has statistics sent, or served to Prometheus.
+// beginStats starts sending statistics, or serving them to Prometheus.
 func (p *program) beginStats() error {
 	s := &p.settings.Stats
 	switch {
@@ -26,16 +26,16 @@ func (p *program) beginStats() error {
 			Addr: net.JoinHostPort(s.Host, strconv.Itoa(s.Port)), Dog: s.DogStatsd, Tags: s.Tags, Every: s.Flush,
 			Failed: func(err error) {
 				if err != nil {
-					p.log.Warn("statistics cannot be sent", "error", err)
+					p.log.Warn("sending statistics failed", "error", err)
 				} else {
-					p.log.Warn("statistics are sent again")
+					p.log.Warn("sending statistics resumed")
 				}
 			},
 		}
 		for _, m := range s.Mogrifiers {
 			pattern, err := regexp.Compile(m.Pattern)
 			if err != nil {
-				return fmt.Errorf("USE_DOG_STATSD_MOGRIFIERS: a pattern is no regular expression: %w", err)
+				return fmt.Errorf("USE_DOG_STATSD_MOGRIFIERS: invalid pattern: %w", err)
 			}
 			sink.Rewrite = append(sink.Rewrite, stats.Rewrite{Pattern: pattern, Name: m.Name, Tags: m.Tags})
 		}
@@ -44,7 +44,7 @@ func (p *program) beginStats() error {
 	return nil
 }
 
-// maxMapping is how many bytes PROMETHEUS_MAPPER_YAML may have.
+// maxMapping is the maximum size of PROMETHEUS_MAPPER_YAML in bytes.
 const maxMapping = 4 << 20
 
 func (p *program) beginPrometheus() error {
@@ -68,7 +68,7 @@ func (p *program) beginPrometheus() error {
 	return p.serveHTTP("Prometheus", s.PrometheusAddr, newHTTP(mux, time.Minute))
 }
 
-// timed counts requests and how long they take. Those of /json are not counted, as in the reference.
+// timed counts requests and measures their duration. Those to /json are not counted, as in the reference.
 type timed struct{ *Service }
 
 func (t *timed) ShouldRateLimit(ctx context.Context, req *rls.Request, resp *rls.Response) error {

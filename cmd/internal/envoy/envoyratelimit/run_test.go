@@ -20,7 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// stores are the ways to count.
+// countingStores returns the variables of each store.
 func countingStores(t *testing.T) map[string][]string {
 	return map[string][]string{
 		"redis":        onRedis(redistest.Shared(t)),
@@ -33,7 +33,7 @@ func countingStores(t *testing.T) map[string][]string {
 	}
 }
 
-// What the protocol promises holds, on every store.
+// The responses are those of the protocol on every store.
 func TestAnswers(t *testing.T) {
 	for _, g := range rlstest.Groups(false) {
 		for name, store := range countingStores(t) {
@@ -61,7 +61,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// Hits of one request on one count are applied in the order of its descriptors, on every store.
+// Hits of a request on the same counter are applied in the order of its descriptors, on every store.
 func TestOrderOfHits(t *testing.T) {
 	_, environ := ruleDir(t, "  - {key: a, limit: 50}\n")
 	for name, store := range countingStores(t) {
@@ -103,7 +103,7 @@ func TestJSON(t *testing.T) {
 	for _, tt := range []struct {
 		method, body string
 		status       int
-		want         string // how the answer begins
+		want         string // beginning of the response
 	}{
 		{"POST", ask, 200, `{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":1,"unit":"YEAR"},"durationUntilReset":"`},
 		{"GET", ask, 429, `{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT",`},
@@ -115,7 +115,7 @@ func TestJSON(t *testing.T) {
 		{"POST", `{"domain":"` + strings.Repeat("x", 4<<20) + `"}`, 400, "the message has 4194317 bytes, more than 4194304: send less, or raise SLUICE_MAX_MESSAGE_BYTES\n"},
 	} {
 		status, body := p.send("HTTP", tt.method, "/json", tt.body)
-		body = strings.NewReplacer(`, "`, `,"`, `": `, `":`).Replace(body) // protobuf puts spaces where it likes
+		body = strings.NewReplacer(`, "`, `,"`, `": `, `":`).Replace(body) // protobuf adds spaces at random
 		if status != tt.status || !strings.HasPrefix(body, tt.want) {
 			t.Errorf("%s %.60s: %d %s, want %d %s", tt.method, tt.body, status, body, tt.status, tt.want)
 		}
@@ -144,14 +144,14 @@ func TestPages(t *testing.T) {
 		}
 	}
 	if status, _ := p.get("debug", "/debug/pprof/cmdline"); status != 404 {
-		t.Errorf("the command line is told: %d", status)
+		t.Errorf("the command line is served: %d", status)
 	}
 	if !strings.HasPrefix(p.addr("debug"), "127.0.0.1:") {
 		t.Errorf("the debug pages are on %s", p.addr("debug"))
 	}
 }
 
-// A service that is told to end says so, and ends.
+// On SIGTERM health checks fail and the service ends.
 func TestEnding(t *testing.T) {
 	_, environ := ruleDir(t, "  - {key: a, limit: 1}\n")
 	p := launch(t, append(environ, onRedis(redistest.Shared(t))...)...)
@@ -168,15 +168,15 @@ func TestEnding(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s, err := watch.Recv(); err != nil || s.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("when it ends it says %v, %v", s, err)
+		t.Errorf("health during shutdown is %v, %v", s, err)
 	}
 	leave()
 	if code := p.ended(); code != 0 {
-		t.Errorf("it ended with %d", code)
+		t.Errorf("exit code %d", code)
 	}
 }
 
-// While Redis is away requests are errors, as in the reference, and health says so if it is asked to.
+// While Redis is unavailable requests fail, as in the reference, and so do health checks if they are configured to.
 func TestRedisAway(t *testing.T) {
 	server := redistest.Start(t)
 	_, environ := ruleDir(t, "  - {key: a, limit: 5}\n")
@@ -185,7 +185,7 @@ func TestRedisAway(t *testing.T) {
 		t.Error(got)
 	}
 	server.Kill()
-	for range 40 { // more than the breaker needs
+	for range 40 { // more than opens the breaker
 		if got := p.ask("a=1"); !strings.HasPrefix(got, "rpc error: code = Unknown desc = ") {
 			t.Fatalf("without Redis: %s", got)
 		}
@@ -201,13 +201,13 @@ func TestRedisAway(t *testing.T) {
 	if err := server.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool { // each request may be the one that probes
+	await(t, func() bool { // each request may be a probe
 		p.ask("a=1")
 		return p.health() == "SERVING"
 	})
 }
 
-// Without any request, health follows Redis: it fails when Redis dies, and is back when Redis is.
+// Health follows Redis without requests: it fails when Redis is unavailable and recovers with Redis.
 func TestHealthWithoutTraffic(t *testing.T) {
 	for _, format := range []string{"sluice", "envoy"} {
 		t.Run(format, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestHealthWithoutTraffic(t *testing.T) {
 	}
 }
 
-// Without Memcached requests pass, as in the reference, and health fails until Memcached has answered once.
+// Without Memcached requests are allowed, as in the reference, and health checks fail until Memcached has replied once.
 func TestMemcachedAway(t *testing.T) {
 	server := memcachetest.Start(t)
 	server.Kill()
@@ -274,12 +274,12 @@ func TestMemcachedAway(t *testing.T) {
 	server.Kill()
 	for ask, want := range without {
 		if got := p.ask(ask); got != want || p.health() != "SERVING" {
-			t.Errorf("%s when Memcached has ended: %s, %s, want %s", ask, got, p.health(), want)
+			t.Errorf("%s after Memcached was stopped: %s, %s, want %s", ask, got, p.health(), want)
 		}
 	}
 }
 
-// await asks until it holds.
+// await waits until holds returns true.
 func await(t *testing.T, holds func() bool) {
 	t.Helper()
 	for range 100_000 {
@@ -287,10 +287,10 @@ func await(t *testing.T, holds func() bool) {
 			return
 		}
 	}
-	t.Fatal("it never holds")
+	t.Fatal("timeout")
 }
 
-// A service that starts before its Redis listens when that has come. With a fail mode it need not wait.
+// A service that starts before Redis listens when Redis is available. With a fail mode it listens at once.
 func TestRedisComesLate(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
@@ -298,12 +298,12 @@ func TestRedisComesLate(t *testing.T) {
 	environ = append(environ, "REDIS_URL="+server.Addr, "REDIS_STARTUP_INITIAL_INTERVAL=50ms", "REDIS_STARTUP_MAX_INTERVAL=50ms")
 	waits := launch(t, environ...)
 	early := launch(t, append(slices.Clone(environ), "SLUICE_ON_FAILURE=open")...)
-	waits.says("the store does not answer: trying again")
+	waits.says("store connection failed")
 	if got := early.ask("a=1"); got != "OK: OK 5/YEAR left 4" {
-		t.Errorf("before Redis is there: %s", got)
+		t.Errorf("before Redis is available: %s", got)
 	}
-	if strings.Contains(waits.logged(), "for=gRPC") {
-		t.Error("it listens without its Redis")
+	if strings.Contains(waits.logged(), "protocol=gRPC") {
+		t.Error("the service listens without Redis")
 	}
 	if err := server.Restart(); err != nil {
 		t.Fatal(err)
@@ -315,7 +315,7 @@ func TestRedisComesLate(t *testing.T) {
 
 	gone := launch(t, append(slices.Clone(environ), "REDIS_URL=127.0.0.1:1", "REDIS_STARTUP_MAX_ELAPSED_TIME=100ms")...)
 	if gone.ended() != 2 || !strings.Contains(gone.logged(), "REDIS_URL") {
-		t.Errorf("it ended with %d:\n%s", gone.code, gone.logged())
+		t.Errorf("exit code %d:\n%s", gone.code, gone.logged())
 	}
 }
 
@@ -328,7 +328,7 @@ func TestRulesChange(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "d.yaml"), "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: eon, requests_per_unit: 3}}\n")
 	p.says("invalid rate limit unit 'eon'")
 	if got := p.ask("a=1"); got != "OK: OK 5/YEAR left 3" {
-		t.Errorf("with bad rules: %s", got)
+		t.Errorf("with invalid rules: %s", got)
 	}
 	writeFile(t, filepath.Join(dir, "d.yaml"), "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: year, requests_per_unit: 3}}\n")
 	await(t, func() bool { return strings.HasPrefix(p.ask("a=1 hits:0"), "OK: OK 3/YEAR left 1") })
@@ -338,8 +338,8 @@ func TestRulesChange(t *testing.T) {
 	}
 }
 
-// A bad file that is removed, or made what it was, is a line of the log: the last one does not stay an error. It is a warning,
-// as much as the error was seen at the default level.
+// The recovery from an invalid file, by removing or restoring it, is logged, so that the error is not the last line. It is a
+// warning, because the error is logged at the default level.
 func TestRulesRecover(t *testing.T) {
 	dir, environ := ruleDir(t, "  - {key: a, limit: 5}\n")
 	p := launch(t, append(environ, "BACKEND_TYPE=memory")...)
@@ -359,7 +359,7 @@ func TestRulesRecover(t *testing.T) {
 	}
 }
 
-// Every document of a file is a domain. One with an error changes nothing, and its line in the file is reported.
+// Every document of a file is a domain. If one has an error, nothing changes, and its line in the file is logged.
 func TestDocuments(t *testing.T) {
 	const messaging = "domain: messaging\ndescriptors:\n  - {key: message_type, value: marketing, rate_limit: {unit: day, requests_per_unit: %d}}\n"
 	const auth = "domain: auth\ndescriptors:\n  - {key: auth_type, value: login, rate_limit: {unit: minute, requests_per_unit: %d}}\n"
@@ -384,7 +384,7 @@ func TestDocuments(t *testing.T) {
 		writeFile(t, file, fmt.Sprintf(messaging, 9)+"---\n"+bad.second)
 		p.says(bad.want)
 		if got := ask("messaging", "message_type=marketing hits:0"); !strings.Contains(got, " 5/DAY ") {
-			t.Errorf("with bad document %d: %s", i, got)
+			t.Errorf("with invalid document %d: %s", i, got)
 		}
 	}
 	writeFile(t, file, fmt.Sprintf(auth+"---\n"+messaging, 9, 9))
@@ -394,7 +394,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// A directory that is a link can be exchanged as a whole, as deployments do it.
+// A directory that is a symbolic link can be replaced, as deployments do.
 func TestLinkChanges(t *testing.T) {
 	root := t.TempDir()
 	for version, count := range []string{"5", "6"} {
@@ -420,16 +420,16 @@ func TestLinkChanges(t *testing.T) {
 	await(t, func() bool { return strings.HasPrefix(p.ask("a=1 hits:0"), "OK: OK 6/YEAR left 5") })
 }
 
-// Without a directory of rules nothing is limited, as in the reference, until it is there.
+// Without a rule directory nothing is limited, as in the reference, until it is created.
 func TestNoRuleDirectory(t *testing.T) {
 	root := t.TempDir()
 	p := launch(t, "BACKEND_TYPE=memory", "RUNTIME_ROOT="+root)
-	p.says("no rule directory")
+	p.says("rule directory not found")
 	if got := p.ask("a=1"); got != "OK: OK" {
 		t.Error(got)
 	}
 	if log := p.logged(); strings.Contains(log, "Successfully loaded") || strings.Count(log, "level=error") != 1 {
-		t.Errorf("one message is enough:\n%s", log)
+		t.Errorf("more than one message:\n%s", log)
 	}
 	if err := writeAll(filepath.Join(root, "config", "d"), "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: year, requests_per_unit: 3}}\n"); err != nil {
 		t.Fatal(err)
@@ -438,7 +438,7 @@ func TestNoRuleDirectory(t *testing.T) {
 	p.says("Successfully loaded new configuration")
 }
 
-// With bad rules the service starts, says what is wrong and answers that it has none, until it has some.
+// With invalid rules the service starts, logs the errors and fails requests until it has valid rules.
 func TestBadRulesAtTheStart(t *testing.T) {
 	root := t.TempDir()
 	if err := writeAll(filepath.Join(root, "config", "d"), "descriptors: []\n"); err != nil {
@@ -460,7 +460,7 @@ func TestWrongSettings(t *testing.T) {
 	p.ended()
 	for _, want := range []string{"PORT: write a whole number between 0 and 65535", "REDIS_PERSECOND: write true or false"} {
 		if p.code != 2 || !strings.Contains(p.logged(), want) {
-			t.Errorf("it ended with %d, and says\n%s\nwant in it %s", p.code, p.logged(), want)
+			t.Errorf("exit code %d, log\n%s\nwant in it %s", p.code, p.logged(), want)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Service answers requests as the reference does. Its rules come by [Service.Use]; until then it refuses to answer.
+// Service serves requests as the reference does. [Service.Use] sets its rules; before that, requests fail.
 type Service struct {
 	response  ResponseSettings
 	counting  CountingSettings
@@ -28,21 +28,21 @@ type Service struct {
 	stats     *stats.Stats
 	cache     *localCache // nil: none
 	rules     atomic.Pointer[ruleSnapshot]
-	lastError atomic.Pointer[string] // of the store
-	counts    func()                 // called when the store has counted a request; nil: nothing is
+	lastError atomic.Pointer[string] // last error of the store
+	counts    func()                 // called when the store has counted a request; may be nil
 	scratch   sync.Pool              // of *scratch
 	now       func() time.Time
 }
 
 var _ rls.Service = (*Service)(nil)
 
-// failModes are what SLUICE_ON_FAILURE's words mean. An error is a denial that is told as an error.
+// failModes maps the values of SLUICE_ON_FAILURE. With error, a denial is returned as an error.
 var failModes = map[string]sluice.FailMode{
 	"error": sluice.FailClosed, "closed": sluice.FailClosed, "open": sluice.FailOpen, "local": sluice.FailLocal,
 }
 
-// defaultTimeout is how long the store may take if its failures are errors: Envoy gives up much earlier, but it may be
-// set not to. Where a fail mode answers in the store's place, the limiter's own shorter time counts.
+// defaultTimeout is the store timeout if SLUICE_ON_FAILURE is error. Envoy's default timeout is much shorter, but can be
+// longer. With a fail mode, the shorter default of the limiter applies.
 const defaultTimeout = time.Second
 
 // NewService returns a service that counts in the store.
@@ -69,13 +69,13 @@ func NewService(store sluice.Store, s *Settings, stats *stats.Stats, options ...
 	return v, nil
 }
 
-// Failed notes why the store did not answer; it is for sluice.Events.OnStoreError.
+// Failed records an error of the store; it is for sluice.Events.OnStoreError.
 func (s *Service) Failed(_ context.Context, err error) {
 	text := err.Error()
 	s.lastError.Store(&text)
 }
 
-// Use puts rules to use. If it fails the rules before stay.
+// Use applies a rule set. On an error the previous one stays in use.
 func (s *Service) Use(set *rules.Set) error {
 	l, err := s.compile(set)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Service) Use(set *rules.Set) error {
 	return nil
 }
 
-// Dump lists the limits in use.
+// Dump returns the limits in use.
 func (s *Service) Dump() string {
 	if l := s.rules.Load(); l != nil {
 		return l.dump()
@@ -97,7 +97,7 @@ func dumpLine(key string, u rls.Unit, requests uint32, d *rules.DescriptorLimit)
 	return fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t\n", key, u, requests, d.Shadow, d.Quota)
 }
 
-// scratch is the memory of one request.
+// scratch is the reusable memory of one request.
 type scratch struct {
 	descriptors []rules.Descriptor
 	matched     rules.DescriptorMatches
@@ -108,29 +108,29 @@ type scratch struct {
 	statKey     []byte
 }
 
-// hit is what one descriptor of a request counts.
+// hit is the state of one descriptor of a request.
 type hit struct {
 	rule     *rules.DescriptorLimit // nil: not limited, or replaced
 	limit    *limit                 // nil: not counted
-	brought  limit                  // what limit points to if the request brought it
+	brought  limit                  // limit override of the request; limit points to it
 	stats    *stats.Limit
 	key      string
 	keyEnd   int // in scratch.keys
 	addend   uint64
 	negative bool
-	cached   bool // known to be over its limit
+	cached   bool // over its limit according to the local cache
 	removals uint64
-	over     bool // would be, if it were charged
+	over     bool // would be over its limit if it were charged
 	charge   uint64
-	take     int // its number among the takes, or -1
+	take     int // index of its take, or -1
 
 	after  uint64
 	failed sluice.Source // SourceStore: the store counted
 	reset  int64
-	share  uint32 // of the limit, for this process; the limit unless failed
+	share  uint32 // part of the limit of this instance; the whole limit unless failed
 }
 
-// ShouldRateLimit answers a request.
+// ShouldRateLimit implements [rls.Service].
 func (s *Service) ShouldRateLimit(ctx context.Context, req *rls.Request, resp *rls.Response) error {
 	l := s.rules.Load()
 	switch {
@@ -156,7 +156,7 @@ func (s *Service) serviceError(words string) error {
 	return status.Error(codes.Unknown, words)
 }
 
-// release lets go of what a request brought.
+// release returns the memory of a request to the pool.
 func (s *Service) release(m *scratch) {
 	clear(m.descriptors)
 	clear(m.hits)
@@ -164,14 +164,14 @@ func (s *Service) release(m *scratch) {
 	s.scratch.Put(m)
 }
 
-// match finds the limits of a request.
+// match sets the hits of a request from its matching limits.
 func (s *Service) match(l *ruleSnapshot, req *rls.Request, m *scratch) {
 	m.descriptors, m.keys = m.descriptors[:0], m.keys[:0]
-	m.hits = slices.Grow(m.hits[:0], len(req.Descriptors)) // they point to themselves
+	m.hits = slices.Grow(m.hits[:0], len(req.Descriptors)) // hit.limit may point into the slice, so it must not grow
 	for i := range req.Descriptors {
 		d := &req.Descriptors[i]
 		to := rules.Descriptor{Entries: d.Entries, Cost: 1}
-		if d.HasOverride && d.Override.Unit.Known() { // one of no unit makes no sense: the rules count
+		if d.HasOverride && d.Override.Unit.Known() { // an override without unit is invalid: the rules apply
 			to.Limit = unitLimits[d.Override.Unit]
 		}
 		m.descriptors = append(m.descriptors, to)
@@ -187,7 +187,7 @@ func (s *Service) match(l *ruleSnapshot, req *rls.Request, m *scratch) {
 	}
 	if s.counting.EnvoyKeys {
 		from := 0
-		for i := range m.hits { // only now that the buffer grows no more
+		for i := range m.hits { // after the buffer has its final size
 			h := &m.hits[i]
 			if h.limit != nil {
 				h.key = unsafe.String(unsafe.SliceData(m.keys[from:]), h.keyEnd-from)
@@ -197,7 +197,7 @@ func (s *Service) match(l *ruleSnapshot, req *rls.Request, m *scratch) {
 	}
 }
 
-// matched fills the hit of a descriptor.
+// matched sets the hit of a descriptor.
 func (s *Service) matched(l *ruleSnapshot, req *rls.Request, i int, m *scratch) {
 	d, each, h := &req.Descriptors[i], &m.matched.Matches[i], &m.hits[i]
 	if each.Limit == nil || each.Replaced {
@@ -230,7 +230,7 @@ func (s *Service) matched(l *ruleSnapshot, req *rls.Request, i int, m *scratch) 
 	}
 }
 
-// addend is how many hits a descriptor counts. More than a counter holds is as much as it holds.
+// addend returns the number of hits of a descriptor, at most maxCounted.
 func addend(req *rls.Request, d *rls.Descriptor) uint64 {
 	if d.HasHits {
 		return min(d.Hits, maxCounted)
@@ -238,7 +238,7 @@ func addend(req *rls.Request, d *rls.Descriptor) uint64 {
 	return max(1, uint64(req.HitsAddend))
 }
 
-// nearLimit is from which count on a limit is nearly reached. The reference computes it in 32 bits.
+// nearLimit returns the threshold of the statistic near_limit. The reference computes it in 32 bits.
 func (s *Service) nearLimit(requests uint32) uint64 {
 	return uint64(math.Floor(float64(float32(requests) * s.counting.NearRatio)))
 }

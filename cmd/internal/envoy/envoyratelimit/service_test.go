@@ -17,17 +17,17 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// noon is when tests of a service happen, unless they let time pass.
+// noon is the time of tests with a fixed clock.
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// tested is a service with rules, on a clock that stands.
+// tested is a service with rules and a fixed clock.
 type tested struct {
 	*Service
 	t   testing.TB
 	now time.Time
 }
 
-// newTested makes a service of variables and of rules below descriptors, in the short form of rlstest, in domain d.
+// newTested returns a service with the variables, and with the descriptors below of domain d, in the short form of rlstest.
 func newTested(t testing.TB, below string, environ ...string) *tested {
 	t.Helper()
 	tt := &tested{t: t, now: noon}
@@ -68,7 +68,7 @@ func ruleSet(t testing.TB, below string) *rules.Set {
 	return sluice.Must(rules.New(cfg))
 }
 
-// ask answers a request in the words of rlstest.
+// ask sends a request and returns the response, both in the format of rlstest.
 func (s *tested) ask(text string) string {
 	s.t.Helper()
 	return s.askWith(s.t.Context(), text)
@@ -91,7 +91,7 @@ func (s *tested) askWith(ctx context.Context, text string) string {
 	return rlstest.Tell(resp.Proto())
 }
 
-// counts are the statistics of a limit that are not 0, in the order of their names.
+// counts returns the statistics of a limit that are not 0, sorted by name.
 func (s *tested) counts(of string) string {
 	var all []string
 	s.stats.Each(func(name string, value uint64) {
@@ -103,13 +103,13 @@ func (s *tested) counts(of string) string {
 	return strings.Join(all, ", ")
 }
 
-// script is a conversation with a service.
+// script is a sequence of requests and responses.
 type script struct {
 	name    string
 	environ []string
 	rules   string
 	steps   []rlstest.Step
-	of      string // a limit whose statistics are looked at in the end
+	of      string // limit whose statistics are checked at the end
 	want    string
 }
 
@@ -220,7 +220,7 @@ var scripts = []script{
 			{Ask: "a=1 limit:3/YEAR", Want: "OK: OK 3/YEAR left 0"},
 			{Ask: "a=1 limit:3/YEAR", Want: "OVER_LIMIT: OVER_LIMIT 3/YEAR left 0"},
 			{Ask: "a=1 limit:3/DAY", Want: "OK: OK 3/DAY left 2"},
-			{Ask: "a=1 limit:3/UNKNOWN", Want: "OK: OK 5/YEAR left 0"}, // makes no sense: the rule counts
+			{Ask: "a=1 limit:3/UNKNOWN", Want: "OK: OK 5/YEAR left 0"}, // invalid: the rule applies
 			{Ask: "b=1,c=2 limit:3/MINUTE", Want: "OK: OK 3/MINUTE left 2"},
 			{Ask: "domain:other | a=1 limit:3/YEAR", Want: "OK: OK"},
 		},
@@ -254,11 +254,11 @@ var scripts = []script{
 			{Ask: "a=1 hits:3 | a=1", Want: "OVER_LIMIT: OVER_LIMIT 2/YEAR left 0 | OVER_LIMIT 2/YEAR left 0"},
 			{Ask: "a=1", Want: "OVER_LIMIT: OVER_LIMIT 2/YEAR left 0"},
 			{Ask: "a=2", Want: "OK: OK 2/YEAR left 1"},
-			{Ask: "a=1 limit:9/YEAR", Want: "OK: OK 9/YEAR left 4"}, // not over this one, and a=1 above was not counted
+			{Ask: "a=1 limit:9/YEAR", Want: "OK: OK 9/YEAR left 4"}, // within this limit, and a=1 above was not counted
 			{Ask: "s=1 | s=1", Want: "OK: OK 0/YEAR left 0 | OK 0/YEAR left 0"},
 			{Ask: "s=1", Want: "OK: OK 0/YEAR left 0"},
 			{Ask: "a=1 give:5", Want: "OK: OK 2/YEAR left 2"},
-			{Ask: "a=1", Want: "OK: OK 2/YEAR left 1"}, // the refund counts at once
+			{Ask: "a=1", Want: "OK: OK 2/YEAR left 1"}, // the refund takes effect at once
 		},
 		want: "near_limit 1, over_limit 3, over_limit_with_local_cache 1, total_hits 7, total_negative_hits 5, within_limit 2",
 	},
@@ -290,7 +290,7 @@ func TestScripts(t *testing.T) {
 	for _, keys := range []string{"sluice", "envoy"} {
 		for _, c := range scripts {
 			if keys == "envoy" && c.name == "hits saturate" {
-				continue // Redis counts on
+				continue // counts in Redis persist
 			}
 			t.Run(keys+"/"+c.name, func(t *testing.T) {
 				s := newTested(t, c.rules, append(c.environ, "SLUICE_KEY_FORMAT="+keys)...)
@@ -325,14 +325,14 @@ func TestWindows(t *testing.T) {
 		t.Errorf("the window ends in %d s, want 50", got)
 	}
 	if got := s.reset("a=2 hits:0"); got != 50 {
-		t.Errorf("the window of nothing ends in %d s, want 50", got)
+		t.Errorf("the window without hits ends in %d s, want 50", got)
 	}
 	if got := s.reset("a=1"); got != 50 {
-		t.Errorf("the window of what is known to be over ends in %d s, want 50", got)
+		t.Errorf("the window of a cached denial ends in %d s, want 50", got)
 	}
 }
 
-// reset is the reset of the first status.
+// reset returns the reset of the first status.
 func (s *tested) reset(ask string) int64 {
 	m, err := rlstest.Ask("d", ask)
 	if err != nil {
@@ -382,7 +382,7 @@ func TestBeforeRulesAreLoaded(t *testing.T) {
 	}
 }
 
-// Limits that this service cannot count are refused, and the rules before stay.
+// Rules with unsupported limits are rejected, and the previous rules stay in use.
 func TestRefusedRules(t *testing.T) {
 	s := newTested(t, "  - {key: a, limit: 1}\n")
 	for _, below := range []string{
@@ -400,7 +400,7 @@ func TestRefusedRules(t *testing.T) {
 	}
 }
 
-// New rules keep the counts, in the store and in the statistics.
+// A reload keeps the counts in the store and in the statistics.
 func TestReload(t *testing.T) {
 	s := newTested(t, "  - {key: a, limit: 5}\n  - {key: gone, limit: 5}\n")
 	s.ask("a=1 | gone=1")
@@ -414,7 +414,7 @@ func TestReload(t *testing.T) {
 		t.Error(got)
 	}
 	if got := s.counts("d.gone"); got != "" {
-		t.Errorf("a rule that is gone still has statistics: %s", got)
+		t.Errorf("a removed rule still has statistics: %s", got)
 	}
 }
 

@@ -2,7 +2,7 @@ package envoyratelimit
 
 import "time"
 
-// Settings are what the environment says. Make them with [ReadSettings].
+// Settings are the values of the environment variables. [ReadSettings] returns them.
 type Settings struct {
 	Host, DebugHost string
 	Port, DebugPort int
@@ -17,37 +17,37 @@ type Settings struct {
 	Counting   CountingSettings
 	Backend    string // redis, memcache or memory
 	Redis      RedisSettings
-	PerSecond  RedisSettings // for limits of a second, if UsePerSecond
+	PerSecond  RedisSettings // for limits per second, if UsePerSecond
 	Memcache   MemcacheSettings
 	Startup    StartupSettings
-	ByActivity bool // unhealthy while Redis does not answer
+	ByActivity bool // unhealthy while Redis is unavailable
 
 	UsePerSecond bool
 }
 
-// GRPCSettings are about the listener for Envoy.
+// GRPCSettings configure the listener for Envoy.
 type GRPCSettings struct {
-	Socket               string // a path; instead of Host and Port
+	Socket               string // path; replaces Host and Port
 	Host                 string
 	Port                 int
 	MaxAge, MaxAgeGrace  time.Duration
-	MaxMessage           int // bytes of a request
+	MaxMessage           int // maximum size of a request in bytes
 	UseTLS               bool
 	Cert, Key            string
-	ClientCA, ClientName string // a file, and the name that a client's certificate must have
+	ClientCA, ClientName string // file, and required name in client certificates
 }
 
-// RuleSettings say where rules come from.
+// RuleSettings configure the source of rules.
 type RuleSettings struct {
 	Source              string // FILE or GRPC_XDS_SOTW
 	Root, Below, App    string // directories
 	SkipDotFiles        bool
-	Merge               bool // several files, or resources, may have parts of one domain
-	StartWithout        bool // listen before there are rules
-	HealthyOnlyWithSome bool // unhealthy until there is a domain
+	Merge               bool // a domain may be split over several files or resources
+	StartWithout        bool // listen before rules are loaded
+	HealthyOnlyWithSome bool // unhealthy until a domain is loaded
 }
 
-// XDSSettings are about the control plane that sends rules.
+// XDSSettings configure the xDS control plane.
 type XDSSettings struct {
 	NodeID, NodeMetadata   string
 	Server                 string
@@ -61,7 +61,7 @@ type XDSSettings struct {
 	MaxMessage             int
 }
 
-// StatsSettings are about statistics and where they go.
+// StatsSettings configure the statistics.
 type StatsSettings struct {
 	Statsd, DogStatsd bool
 	Mogrifiers        []Mogrifier
@@ -75,19 +75,19 @@ type StatsSettings struct {
 	Prometheus     bool
 	PrometheusAddr string
 	PrometheusPath string
-	PrometheusMap  string // a file
-	Milliseconds   bool   // response times in Prometheus are in milliseconds, as old dashboards expect
+	PrometheusMap  string // file
+	Milliseconds   bool   // response times for Prometheus in milliseconds, as old dashboards expect
 
-	MaxSeries int // names of limits that requests make up
+	MaxSeries int // maximum number of limits whose name contains values of requests
 }
 
-// Mogrifier takes tags for DogStatsD out of a statistic's name.
+// Mogrifier extracts tags for DogStatsD from the names of statistics.
 type Mogrifier struct {
 	Pattern, Name string
 	Tags          map[string]string
 }
 
-// ResponseSettings are about answers.
+// ResponseSettings configure responses.
 type ResponseSettings struct {
 	Headers                                   bool
 	LimitHeader, RemainingHeader, ResetHeader string
@@ -95,7 +95,7 @@ type ResponseSettings struct {
 	Shadow, Quota                             bool // for all limits
 }
 
-// CountingSettings are about counts.
+// CountingSettings configure counting.
 type CountingSettings struct {
 	NearRatio      float32
 	Prefix         string
@@ -108,7 +108,7 @@ type CountingSettings struct {
 	MaxDescriptors int
 }
 
-// RedisSettings are about one Redis.
+// RedisSettings configure the connection to one Redis.
 type RedisSettings struct {
 	SocketType, Type, URL string
 	Auth, SentinelAuth    string
@@ -118,7 +118,7 @@ type RedisSettings struct {
 	Timeout               time.Duration
 }
 
-// MemcacheSettings are about Memcached.
+// MemcacheSettings configure the connection to Memcached.
 type MemcacheSettings struct {
 	Addrs         []string
 	SRV           string
@@ -127,5 +127,5 @@ type MemcacheSettings struct {
 	SkipHostname  bool
 }
 
-// StartupSettings say how long to wait for Redis at the start, and how often to try.
+// StartupSettings configure the retries of the connection to Redis during the start: first and maximum interval, total time.
 type StartupSettings struct{ First, Most, Total time.Duration }

@@ -90,7 +90,7 @@ func TestWrongVariables(t *testing.T) {
 		{"REDIS_TIMEOUT=-1s", "REDIS_TIMEOUT: write a duration such as 10s or 1h30m"},
 		{"STATS_FLUSH_INTERVAL=0s", "STATS_FLUSH_INTERVAL: write a duration"},
 		{"NEAR_LIMIT_RATIO=NaN", "NEAR_LIMIT_RATIO: write a number such as 0.8"},
-		{"EXTRA_TAGS=env", "EXTRA_TAGS: write name:value pairs with a comma between them"},
+		{"EXTRA_TAGS=env", "EXTRA_TAGS: write name:value pairs separated by commas"},
 		{"REDIS_TYPE=clutser", "REDIS_TYPE: write SINGLE, SENTINEL, CLUSTER; did you mean CLUSTER?"},
 		{"SLUICE_ON_FAILURE=x", "SLUICE_ON_FAILURE: write error, open, closed, local"},
 		{"SLUICE_KEY_FORMAT=x", "SLUICE_KEY_FORMAT: write sluice or envoy"},
@@ -111,18 +111,18 @@ func TestWrongVariables(t *testing.T) {
 	}
 	_, _, err := ReadSettings([]string{"PORT=a", "GRPC_PORT=b"})
 	if err == nil || strings.Count(err.Error(), "write") != 2 {
-		t.Errorf("not all faults are told: %v", err)
+		t.Errorf("not all errors are reported: %v", err)
 	}
 }
 
 func TestWarnings(t *testing.T) {
 	for _, tt := range []struct{ environ, want string }{
-		{"REDIS_POOL_SIZE=50", "REDIS_POOL_SIZE does nothing here: one connection carries"},
-		{"REDIS_POOL_SIZE=10", ""}, // as if it were not set
-		{"TRACING_ENABLED=true", "TRACING_ENABLED does nothing here: there are no traces yet"},
-		{"GRPC_SERVER_TLS_CA_CERT=/ca", "GRPC_SERVER_TLS_CA_CERT does nothing here: the reference does not read it either"},
-		{"REDIS_ULR=x", "REDIS_ULR is not known: did you mean REDIS_URL?"},
-		{"SLUICE_FOO_BAR_BAZ=x", "SLUICE_FOO_BAR_BAZ is not known, and does nothing"},
+		{"REDIS_POOL_SIZE=50", "REDIS_POOL_SIZE is ignored: one connection is shared"},
+		{"REDIS_POOL_SIZE=10", ""}, // the default
+		{"TRACING_ENABLED=true", "TRACING_ENABLED is ignored: traces are not supported"},
+		{"GRPC_SERVER_TLS_CA_CERT=/ca", "GRPC_SERVER_TLS_CA_CERT is ignored: the reference does not read it either"},
+		{"REDIS_ULR=x", "REDIS_ULR is unknown: did you mean REDIS_URL?"},
+		{"SLUICE_FOO_BAR_BAZ=x", "SLUICE_FOO_BAR_BAZ is unknown and ignored"},
 		{"REDIS_PORT_6379_TCP_ADDR=10.0.0.1", ""},
 		{"REDIS_SERVICE_HOST=10.0.0.1", ""},
 		{"REDIS_PORT=tcp://10.0.0.1:6379", ""},
@@ -136,18 +136,18 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// No message has a value in it, whichever variable it is and whatever is wrong with it.
+// No message contains the value of a variable.
 func TestValuesAreNeverTold(t *testing.T) {
 	var environ []string
 	for _, v := range variables {
-		if v.name != "USE_DOG_STATSD_MOGRIFIERS" { // it names variables
+		if v.name != "USE_DOG_STATSD_MOGRIFIERS" { // its value is part of names of variables
 			environ = append(environ, v.name+"=hunter2")
 		}
 	}
 	environ = append(environ, "REDIS_AUHT=hunter2")
 	_, warnings, err := ReadSettings(environ)
 	if text := fmt.Sprint(warnings, err); strings.Contains(text, "hunter2") || len(warnings) == 0 || err == nil {
-		t.Errorf("a value is told: %s", text)
+		t.Errorf("a message contains a value: %s", text)
 	}
 }
 
@@ -155,31 +155,31 @@ func TestVariablesAreListedOnce(t *testing.T) {
 	seen := map[string]bool{}
 	for _, v := range variables {
 		if seen[v.name] {
-			t.Errorf("%s is there twice", v.name)
+			t.Errorf("%s is listed twice", v.name)
 		}
 		seen[v.name] = true
 		if (v.set == nil) == (v.ignored == "") {
-			t.Errorf("%s: it is either read or explained", v.name)
+			t.Errorf("%s must be either read or ignored with a reason", v.name)
 		}
 	}
 }
 
-const manual = "../../../../docs/migrate-from-envoy-ratelimit.md"
+const manual = "../../../../docs/envoy-compatibility.md"
 
-// The manual lists every variable, with its default and what it does here.
+// The manual lists every variable with its default and its difference from the reference.
 func TestManualListsVariables(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("| variable | default | here |\n|---|---|---|\n")
+	b.WriteString("| variable | default | difference from the reference |\n|---|---|---|\n")
 	for _, v := range variables {
-		initial, here := "", "the same"
+		initial, here := "", "same"
 		if v.initial != "" {
 			initial = "`" + v.initial + "`"
 		}
 		switch {
 		case v.ignored != "":
-			here = "does nothing: " + v.ignored
+			here = "ignored: " + v.ignored
 		case v.own:
-			here = "Sluice's own, see below"
+			here = "variable of Sluice, see below"
 		case v.differs != "":
 			here = v.differs
 		}
@@ -190,6 +190,6 @@ func TestManualListsVariables(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), b.String()) {
-		t.Errorf("%s has not this table:\n%s", manual, &b)
+		t.Errorf("%s does not contain this table:\n%s", manual, &b)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/allocs"
 )
 
-// decided returns a request and a function that has it decided.
+// decided returns a function that decides the request.
 func decided(t testing.TB, s *Service, ask string) func() {
 	t.Helper()
 	m, err := rlstest.Ask("d", ask)
@@ -29,7 +29,7 @@ func decided(t testing.TB, s *Service, ask string) func() {
 	}
 }
 
-// Deciding allocates nothing, but for limits that requests bring.
+// Decisions do not allocate, except for limit overrides.
 func TestAllocations(t *testing.T) {
 	s := newTested(t, "  - {key: a, limit: 1}\n  - {key: ip, detailed_metric: true, limit: 1000}\n", "LOCAL_CACHE_SIZE_IN_BYTES=100000")
 	for _, ask := range []string{"a=1", "a=2 | a=3 | ip=10.0.0.1", "none=1"} {

@@ -19,14 +19,14 @@ import (
 	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
-// openedStore is a store with the servers that it is on.
+// openedStore is a store with its servers.
 type openedStore struct {
 	stores.Opened
-	servers []storeServer // none: it is in memory
+	servers []storeServer // empty for the memory store
 }
 
-// openStore connects to the store that the settings name. It returns an error if they make no sense, and one that wraps
-// sluice.ErrUnavailable if the server does not answer.
+// openStore connects to the store of the settings. It returns an error if they are invalid, and one that wraps
+// sluice.ErrUnavailable if the store is unavailable.
 func openStore(ctx context.Context, s *Settings) (*openedStore, error) {
 	switch s.Backend {
 	case "memory":
@@ -66,7 +66,7 @@ func (s *RedisSettings) name() string {
 	return strings.Join(addrs, ",")
 }
 
-// keysBelow is what our keys begin with, after the prefix that the settings give.
+// keysBelow is the prefix of the keys of Sluice, after that of CACHE_KEY_PREFIX.
 const keysBelow = "sluice:"
 
 func openMemcache(ctx context.Context, s *Settings) (*openedStore, error) {
@@ -93,7 +93,7 @@ func openMemcache(ctx context.Context, s *Settings) (*openedStore, error) {
 			return nil, fmt.Errorf("MEMCACHE_TLS…: %w", err)
 		}
 	}
-	// It is on connections of its own that each server is checked by itself; with the reference's keys it also counts.
+	// It checks each server on separate connections. With the reference's keys it also counts.
 	envoy := newEnvoyMemcached(addrs, secure, s.Counting.Prefix, s.Counting.ExpiryJitter)
 	o := &openedStore{Opened: stores.Alone(envoy, envoy.close)}
 	for _, server := range envoy.servers {
@@ -115,7 +115,7 @@ func openMemcache(ctx context.Context, s *Settings) (*openedStore, error) {
 	return o, nil
 }
 
-// split has the counts of seconds in a store of their own.
+// split counts limits per second in a separate store.
 type split struct{ others, seconds sluice.RemoteStore }
 
 var _ sluice.RemoteStore = (*split)(nil)
@@ -131,7 +131,7 @@ func (s *split) Shard(t *sluice.Take) int {
 
 func perSecond(t *sluice.Take) bool { return t.Rule.Limit.Window == time.Second }
 
-// Apply asks both stores, if both are concerned. Counting is never refused, so that neither has to wait for the other.
+// Apply calls the stores of the takes concurrently: counting is never denied, so neither call depends on the other.
 func (s *split) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	seconds := 0
 	for i := range takes {
@@ -174,7 +174,7 @@ func (s *split) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	return nil
 }
 
-// lazyStore is a store that is not there yet. Until then it fails, which the limiter's fail modes answer.
+// lazyStore is a store that is connected later. Until then its calls fail, so that fail modes decide.
 type lazyStore struct {
 	servers int
 	store   atomic.Pointer[sluice.RemoteStore]
@@ -182,10 +182,10 @@ type lazyStore struct {
 
 var (
 	_        sluice.RemoteStore = (*lazyStore)(nil)
-	errEarly                    = fmt.Errorf("the store has not answered since the start: %w", sluice.ErrUnavailable)
+	errEarly                    = fmt.Errorf("store not connected since the start: %w", sluice.ErrUnavailable)
 )
 
-// servers is how many servers of the store can fail by themselves, as far as can be known before it is open.
+// servers returns the number of shards of the store, as far as it is known before the store is open.
 func (s *Settings) servers() int {
 	if s.Backend == "memcache" {
 		return max(1, len(s.Memcache.Addrs))
@@ -195,7 +195,7 @@ func (s *Settings) servers() int {
 		switch {
 		case redis == &s.PerSecond && !s.UsePerSecond:
 		case redis.Type == "CLUSTER" && !s.Counting.EnvoyKeys:
-			n += 16 // parts of a Cluster that redisstore tells apart
+			n += 16 // shards that redisstore distinguishes in a Cluster
 		default:
 			n++
 		}
@@ -207,7 +207,7 @@ func (s *lazyStore) Shards() int { return s.servers }
 
 func (s *lazyStore) Shard(t *sluice.Take) int {
 	if store := s.store.Load(); store != nil {
-		return (*store).Shard(t) // the limiter takes it modulo the number
+		return (*store).Shard(t) // the limiter takes it modulo Shards
 	}
 	return 0
 }
@@ -219,7 +219,7 @@ func (s *lazyStore) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 	return errEarly
 }
 
-// flushDelay is how long the client gathers requests before it writes them: much less than a round trip.
+// flushDelay is the time for which the client collects commands before it writes them: much less than a round trip.
 const flushDelay = 20 * time.Microsecond
 
 func openRedis(ctx context.Context, s *Settings, redis *RedisSettings, prefix string) (stores.Opened, error) {
@@ -242,13 +242,13 @@ func openRedis(ctx context.Context, s *Settings, redis *RedisSettings, prefix st
 	return store, err
 }
 
-// redisOption says how to connect to a Redis.
+// redisOption returns the options of the connection to a Redis.
 func redisOption(s *RedisSettings) (o rueidis.ClientOption, err error) {
 	o.DisableCache = true
-	o.DisableRetry = true // what may have been counted is not sent again
+	o.DisableRetry = true // a command that may have been counted is not repeated
 	o.MaxFlushDelay = flushDelay
 	o.Dialer.Timeout = s.Timeout
-	o.ConnWriteTimeout = 2 * time.Second // without an answer for that long a connection is given up
+	o.ConnWriteTimeout = 2 * time.Second // a connection without reply for this long is closed
 	o.Username, o.Password = userAndPassword(s.Auth)
 	addrs := strings.Split(s.URL, ",")
 	switch s.Type {
@@ -267,7 +267,7 @@ func redisOption(s *RedisSettings) (o rueidis.ClientOption, err error) {
 	for _, addr := range addrs {
 		addr, user, password, selects := withoutScheme(strings.TrimSpace(addr))
 		if addr == "" {
-			return o, errors.New("an address is empty: write host:port, or a path with REDIS_SOCKET_TYPE=unix")
+			return o, errors.New("empty address: write host:port, or a path with REDIS_SOCKET_TYPE=unix")
 		}
 		if password != "" {
 			o.Username, o.Password = user, password
@@ -302,7 +302,7 @@ func redisOption(s *RedisSettings) (o rueidis.ClientOption, err error) {
 	return o, nil
 }
 
-// userAndPassword takes user:password apart; without a colon it is the password of the default user.
+// userAndPassword splits user:password; without a colon it is the password of the default user.
 func userAndPassword(auth string) (user, password string) {
 	if user, password, ok := strings.Cut(auth, ":"); ok {
 		return user, password
@@ -310,7 +310,7 @@ func userAndPassword(auth string) (user, password string) {
 	return "", auth
 }
 
-// withoutScheme takes redis://user:password@host:port/1 apart, which the reference takes where it takes host:port.
+// withoutScheme splits redis://user:password@host:port/1, which the reference accepts in place of host:port.
 func withoutScheme(addr string) (host, user, password string, db int) {
 	rest, ok := strings.CutPrefix(addr, "redis://")
 	if !ok {
@@ -322,7 +322,7 @@ func withoutScheme(addr string) (host, user, password string, db int) {
 	return rest, "", "", 0
 }
 
-// clientTLS makes the configuration of a client. Files that are not named are not needed.
+// clientTLS returns the TLS configuration of a client. Empty file names are allowed.
 func clientTLS(cert, key, ca string, skipHostname bool) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if cert != "" && key != "" {
@@ -330,7 +330,7 @@ func clientTLS(cert, key, ca string, skipHostname bool) (*tls.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Read for each connection, since certificates are replaced while the service runs. The last good one stays.
+		// Read for each connection, because certificates are replaced while the service runs. On an error the previous one is used.
 		var last atomic.Pointer[tls.Certificate]
 		last.Store(&pair)
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -350,7 +350,7 @@ func clientTLS(cert, key, ca string, skipHostname bool) (*tls.Config, error) {
 		}
 	}
 	if skipHostname {
-		c.InsecureSkipVerify = true // the name alone is skipped: the chain is verified here
+		c.InsecureSkipVerify = true // only the host name is not verified: the chain is verified below
 		roots := c.RootCAs
 		c.VerifyConnection = func(s tls.ConnectionState) error {
 			o := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}

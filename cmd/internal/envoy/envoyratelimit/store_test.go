@@ -19,7 +19,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// envoyOn makes a store of the reference's keys at noon.
+// envoyOn returns a store with the keys of the reference, at noon.
 func envoyOn(t *testing.T, server *redistest.Server, prefix string) *envoyKeys {
 	t.Helper()
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, DisableCache: true, ForceSingleClient: true})
@@ -30,7 +30,7 @@ func envoyOn(t *testing.T, server *redistest.Server, prefix string) *envoyKeys {
 	return &envoyKeys{client: client, prefix: prefix, jitter: 300, now: func() time.Time { return noon.Add(1500 * time.Millisecond) }}
 }
 
-// The keys, their values and how long they live are the reference's.
+// The keys, their values and their TTLs are those of the reference.
 func TestEnvoyKeys(t *testing.T) {
 	server := redistest.Start(t)
 	store := envoyOn(t, server, "pre_")
@@ -50,7 +50,7 @@ func TestEnvoyKeys(t *testing.T) {
 	at := noon.Unix()
 	for key, want := range map[string]struct {
 		value string
-		least int // seconds to live
+		least int // minimum TTL in seconds
 	}{
 		fmt.Sprint("pre_d_key_value_", at+1):                   {"4", 1},
 		fmt.Sprint("pre_d_key2_value2_subkey2_subvalue2_", at): {"1", 3600},
@@ -63,7 +63,7 @@ func TestEnvoyKeys(t *testing.T) {
 		}
 		ttl, err := server.Do("TTL", key)
 		if n, _ := strconv.Atoi(ttl); err != nil || n < want.least-5 || n >= want.least+300 {
-			t.Errorf("%s lives for %s s, %v, want %d and up to 300 more", key, ttl, err, want.least)
+			t.Errorf("the TTL of %s is %s s, %v, want %d and up to 300 more", key, ttl, err, want.least)
 		}
 	}
 	if n, _ := server.Do("DBSIZE"); n != "4" {
@@ -71,14 +71,14 @@ func TestEnvoyKeys(t *testing.T) {
 		t.Errorf("there are %s keys:\n%s", n, keys)
 	}
 	for range 3 {
-		s.ask("path=files/d give:100") // not below nothing
+		s.ask("path=files/d give:100") // not below 0
 	}
 	if got, _ := server.Do("GET", fmt.Sprint("pre_d_path_files/*_", at-43200)); got != "0" {
-		t.Errorf("after giving too much back it is %s", got)
+		t.Errorf("after a refund beyond 0 the count is %s", got)
 	}
 }
 
-// Another program that counts by the reference's own commands, and this one, admit the limit together.
+// Another program with the commands of the reference and this one together admit the limit.
 func TestMixedFleet(t *testing.T) {
 	server := redistest.Start(t)
 	const limit, callers, each = 100, 8, 50
@@ -109,14 +109,14 @@ func TestMixedFleet(t *testing.T) {
 	}
 	work.Wait()
 	if got := admitted.Load(); got != limit {
-		t.Errorf("%d are admitted, want %d", got, limit)
+		t.Errorf("%d requests are admitted, want %d", got, limit)
 	}
 	if got, _ := server.Do("GET", key); got != strconv.Itoa(callers*each) {
-		t.Errorf("%s are counted, want %d", got, callers*each)
+		t.Errorf("%s requests are counted, want %d", got, callers*each)
 	}
 }
 
-// Counts of seconds go to a server of their own, also beside others in one request.
+// Limits per second are counted on a separate server, also together with others in one request.
 func TestPerSecond(t *testing.T) {
 	for _, format := range []string{"sluice", "envoy"} {
 		t.Run(format, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestPerSecond(t *testing.T) {
 			}
 			if format == "envoy" {
 				if keys, _ := seconds.Do("KEYS", "*"); !strings.HasPrefix(keys, "d_s_1_") {
-					t.Errorf("the server of the seconds has %q", keys)
+					t.Errorf("the server for limits per second has %q", keys)
 				}
 				if keys, _ := others.Do("KEYS", "*"); !strings.HasPrefix(keys, "d_a_1_") {
 					t.Errorf("the other server has %q", keys)
@@ -207,7 +207,7 @@ func TestRedisKinds(t *testing.T) {
 			"REDIS_TLS_CLIENT_KEY=" + key, "REDIS_STARTUP_MAX_ELAPSED_TIME=1ms",
 		})...)
 		if p.ended() != 2 || !strings.Contains(p.logged(), "certificate") {
-			t.Errorf("with a certificate for another name it ended with %d", p.code)
+			t.Errorf("with a certificate for another name: exit code %d", p.code)
 		}
 		stranger := newAuthority(t)
 		p = launch(t, slices.Concat(environ, []string{
@@ -215,7 +215,7 @@ func TestRedisKinds(t *testing.T) {
 			"REDIS_TLS_CLIENT_KEY=" + key, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true", "REDIS_STARTUP_MAX_ELAPSED_TIME=1ms",
 		})...)
 		if p.ended() != 2 || !strings.Contains(p.logged(), "unknown authority") {
-			t.Errorf("with a certificate of a stranger it ended with %d", p.code)
+			t.Errorf("with a certificate of another CA: exit code %d", p.code)
 		}
 	})
 	t.Run("Cluster", func(t *testing.T) {
@@ -261,13 +261,13 @@ func TestOverCacheIsBounded(t *testing.T) {
 	if entries < 500 || entries > bytes/localCacheEntry {
 		t.Errorf("%d entries", entries)
 	}
-	c.add(counter, strings.Repeat("x", bytes), overLimit{100, 1}, 0) // alone it would be too much
+	c.add(counter, strings.Repeat("x", bytes), overLimit{100, 1}, 0) // larger than the cache
 	if over, _ := c.has(counter, 1, strings.Repeat("x", bytes), 0); over {
-		t.Error("an entry larger than all is kept")
+		t.Error("an entry larger than the cache is stored")
 	}
 }
 
-// The cache keeps texts of its own: those that it is given are another request's a moment later.
+// The cache copies keys, because their memory is reused by the next request.
 func TestOverCacheKeepsItsKeys(t *testing.T) {
 	c := newLocalCache(100_000)
 	counter := newCounters("d")[0][1]
@@ -281,11 +281,11 @@ func TestOverCacheKeepsItsKeys(t *testing.T) {
 		return over
 	}
 	if !has(1, "key1", 99) || has(1, "keyX", 99) || has(2, "key1", 99) || has(1, "key1", 100) {
-		t.Error("the cache forgot, or made up, what it was told")
+		t.Error("an entry is missing, or an unknown key has one")
 	}
 }
 
-// In the reference's keys counts go beyond 32 bits, as they do there.
+// With the keys of the reference counts may exceed 32 bits, as in the reference.
 func TestCountsBeyond32Bits(t *testing.T) {
 	_, environ := ruleDir(t, "  - {key: a, limit: 4294967295}\n")
 	p := launch(t, append(append(environ, onRedis(redistest.Shared(t))...), "SLUICE_KEY_FORMAT=envoy")...)
@@ -304,7 +304,7 @@ func TestCountsBeyond32Bits(t *testing.T) {
 	}
 }
 
-// A count that was read before a refund is not remembered after it.
+// A count that was read before a refund is not cached after it.
 func TestOverCacheAfterRefund(t *testing.T) {
 	c := newLocalCache(100_000)
 	counter := newCounters("d")[0][1]
@@ -312,12 +312,12 @@ func TestOverCacheAfterRefund(t *testing.T) {
 	c.remove(counter, "key")
 	c.add(counter, "key", overLimit{100, 1}, before)
 	if over, _ := c.has(counter, 1, "key", 0); over {
-		t.Error("a count from before the refund is remembered")
+		t.Error("a count from before the refund is cached")
 	}
 	_, before = c.has(counter, 1, "key", 0)
 	c.add(counter, "key", overLimit{100, 5}, before)
 	c.add(counter, "key", overLimit{100, 1}, before)
 	if over, _ := c.has(counter, 4, "key", 0); !over {
-		t.Error("the larger limit is forgotten")
+		t.Error("the larger limit is not cached")
 	}
 }

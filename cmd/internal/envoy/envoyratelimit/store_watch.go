@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// storeServer is a server of the store, as far as it can be checked by itself.
+// storeServer is a server of the store that can be checked separately.
 type storeServer struct {
-	name string // its address, without a password
+	name string // address without password
 	ping func(context.Context) error
 }
 
@@ -22,46 +22,46 @@ const (
 	// checkFailures is the number of consecutive failed checks that make a server unavailable. One lost packet does not, unless a
 	// request failed too.
 	checkFailures = 2
-	// quietChecks is the number of checks without a failed request after which calls are said to succeed again.
+	// quietChecks is the number of checks without a failed request after which the recovery of store calls is logged.
 	quietChecks = 3
-	// graceChecks is the number of checks after the return of a server in which failed requests are its outage's: they were under
-	// way, or the circuit breaker has not closed yet.
+	// graceChecks is the number of checks after the recovery of a server in which failed requests are attributed to its outage:
+	// they were in flight, or the circuit breaker has not closed yet.
 	graceChecks = 5
 )
 
 // storeWatch checks the servers of the store every second, and at once when a request has failed. It logs one line when a
-// server becomes unavailable and one when it is available again, however many requests fail meanwhile. A store whose servers
-// reply, and that fails requests nevertheless, such as one without memory or rights, is logged likewise.
+// server becomes unavailable and one when it is available again, regardless of the number of failed requests. It logs in the
+// same way that requests fail although all servers are available, for example because of missing memory or permissions.
 type storeWatch struct {
 	log      *slog.Logger
 	report   func(healthy bool) // called after the first check, and when the health of all servers has changed
 	failures chan error         // the first failed request since the last check
 	answered atomic.Bool        // a request was counted since the last check
 
-	// Only run and what it calls use the fields below.
+	// Only the goroutine of run uses the fields below.
 	servers []*watchedServer
-	known   bool // some check was made
+	known   bool // a check was made
 	healthy bool // all servers were available at the last check
 	failing bool // requests fail while all servers are available
 	quiet   int  // checks without a failed request, while failing
-	grace   int  // checks that are left of graceChecks
-	slow    bool // a request timed out before the last check, and none was counted since
+	grace   int  // remaining checks of graceChecks
+	slow    bool // a request timed out before the last check and none was counted since
 }
 
 type watchedServer struct {
 	storeServer
 	failures    int // consecutive
 	unavailable bool
-	err         error // of the last check
+	err         error // error of the last check
 }
 
 func newStoreWatch(log *slog.Logger, report func(healthy bool)) *storeWatch {
 	return &storeWatch{log: log, report: report, failures: make(chan error, 1)}
 }
 
-// requestFailed notes that the store failed a request. It does not block.
+// requestFailed records that the store failed a request. It does not block.
 func (w *storeWatch) requestFailed(err error) {
-	if errors.Is(err, errEarly) { // the start of the program logs that
+	if errors.Is(err, errEarly) { // connect logs it
 		return
 	}
 	select {
@@ -70,9 +70,9 @@ func (w *storeWatch) requestFailed(err error) {
 	}
 }
 
-// requestCounted notes that the store counted a request.
+// requestCounted records that the store counted a request.
 func (w *storeWatch) requestCounted() {
-	if !w.answered.Load() { // a write on each request would have processors wait for each other
+	if !w.answered.Load() { // a write per request would cause contention between CPUs
 		w.answered.Store(true)
 	}
 }
@@ -84,11 +84,11 @@ func (w *storeWatch) run(ctx context.Context, servers []storeServer) {
 	}
 	ticks := time.NewTicker(checkInterval)
 	defer ticks.Stop()
-	var failed error // a request, since the last check
+	var failed error // of a request since the last check
 	for {
 		w.check(ctx, failed)
 		failures := w.failures
-		if failed != nil { // no request causes two checks in one interval
+		if failed != nil { // at most one additional check per interval
 			failures = nil
 		}
 		failed = nil
@@ -105,7 +105,7 @@ func (w *storeWatch) run(ctx context.Context, servers []storeServer) {
 	}
 }
 
-// check pings all servers at the same time and logs what has changed.
+// check pings all servers concurrently and logs changes.
 func (w *storeWatch) check(ctx context.Context, failed error) {
 	answered := w.answered.Swap(false)
 	w.ping(ctx)
@@ -134,11 +134,11 @@ func (w *storeWatch) ping(ctx context.Context) {
 	group.Wait()
 }
 
-// update notes the last check of a server. One failure is enough if it is not the only sign.
+// update evaluates the last check of a server and logs a change. If one is set, one failure makes the server unavailable.
 func (s *watchedServer) update(log *slog.Logger, one bool) {
 	if s.err == nil {
 		if s.unavailable {
-			log.Warn("store available again", "server", s.name)
+			log.Warn("store available again", "address", s.name)
 		}
 		s.failures, s.unavailable = 0, false
 		return
@@ -146,15 +146,15 @@ func (s *watchedServer) update(log *slog.Logger, one bool) {
 	s.failures++
 	if !s.unavailable && (one || s.failures >= checkFailures) {
 		s.unavailable = true
-		log.Error("store unavailable", "server", s.name, "error", s.err)
+		log.Error("store unavailable", "address", s.name, "error", s.err)
 	}
 }
 
-// checkRequests logs requests that fail though all servers are available. One that timed out is no such: the circuit breaker
-// logs servers that are too slow. If the next one fails too, and none was counted meanwhile, it is logged.
+// checkRequests logs that requests fail although all servers are available. A single timeout is not logged, because the
+// circuit breaker logs slow servers; it is logged if the next request fails too and none was counted in between.
 func (w *storeWatch) checkRequests(failed error, answered, healthy bool) {
 	switch {
-	case !healthy: // that explains them
+	case !healthy: // explains failed requests
 		w.failing, w.slow, w.grace = false, false, graceChecks
 	case w.grace > 0:
 		w.grace--
@@ -166,11 +166,11 @@ func (w *storeWatch) checkRequests(failed error, answered, healthy bool) {
 		}
 		if w.quiet >= quietChecks {
 			w.failing = false
-			w.log.Warn("store calls succeed again")
+			w.log.Warn("store calls recovered")
 		}
 	case failed != nil && (w.slow && !answered || !timedOut(failed)):
 		w.failing, w.quiet, w.slow = true, 0, false
-		w.log.Error("store calls fail", "error", failed)
+		w.log.Error("store calls failing", "error", failed)
 	case failed != nil:
 		w.slow = true
 	case answered:

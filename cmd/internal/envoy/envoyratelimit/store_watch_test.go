@@ -18,8 +18,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// An outage of the store is one line of the log when it begins and one when it ends, at the level that services usually log
-// at, in every fail mode, however few or many requests there are, and whether the server is dead or hangs.
+// A store outage is logged with one line at its beginning and one at its end, at the default level, in every fail mode, for any
+// number of requests, and whether the server is stopped or hangs.
 func TestStoreOutageIsLogged(t *testing.T) {
 	type server struct {
 		environ         []string
@@ -76,14 +76,14 @@ func TestStoreOutageIsLogged(t *testing.T) {
 						p.ask("a=1")
 					}
 					var got []string
-					for _, m := range regexp.MustCompile(`level=(\w+) msg="(store (?:un)?available.*?)" server=\S+:`).FindAllStringSubmatch(p.logged(), -1) {
+					for _, m := range regexp.MustCompile(`level=(\w+) msg="(store (?:un)?available.*?)" address=\S+:`).FindAllStringSubmatch(p.logged(), -1) {
 						got = append(got, m[1]+" "+m[2])
 					}
 					if want := []string{"error store unavailable", "warning store available again"}; !slices.Equal(got, want) {
 						t.Errorf("logged %q, want %q", got, want)
 					}
 					if n := strings.Count(p.logged(), "level=error"); n != 1 {
-						t.Errorf("%d lines are errors", n)
+						t.Errorf("%d error lines", n)
 					}
 				})
 			}
@@ -91,8 +91,8 @@ func TestStoreOutageIsLogged(t *testing.T) {
 	}
 }
 
-// Of several servers each is logged by itself. One lost ping is not logged, unless a request failed too. A store whose servers
-// reply, and that fails requests, is logged once.
+// Each server is logged separately. One failed ping is not logged unless a request failed too. Failing requests while all
+// servers reply are logged once.
 func TestStoreWatch(t *testing.T) {
 	refused := errors.New("OOM command not allowed")
 	slow := fmt.Errorf("redis: %w", context.DeadlineExceeded)
@@ -127,19 +127,19 @@ func TestStoreWatch(t *testing.T) {
 				w.requestFailed(refused)
 				<-time.After(interval / 10)
 			}
-			<-time.After(10 * interval) // without requests nothing is known
+			<-time.After(10 * interval) // without requests the state is unknown
 			for range 50 {
 				w.requestCounted()
 				<-time.After(interval / 10)
 			}
-		}, []string{"ERROR store calls fail OOM command not allowed", "WARN store calls succeed again"}},
+		}, []string{"ERROR store calls failing OOM command not allowed", "WARN store calls recovered"}},
 		{"some requests fail", func(w *storeWatch, _ []atomic.Bool) {
 			for range 100 {
 				w.requestFailed(refused)
 				w.requestCounted()
 				<-time.After(interval / 10)
 			}
-		}, []string{"ERROR store calls fail OOM command not allowed"}},
+		}, []string{"ERROR store calls failing OOM command not allowed"}},
 		{"one request is slow", func(w *storeWatch, _ []atomic.Bool) {
 			for range 5 {
 				w.requestFailed(slow)
@@ -153,7 +153,7 @@ func TestStoreWatch(t *testing.T) {
 				w.requestFailed(slow)
 				<-time.After(interval / 10)
 			}
-		}, []string{"ERROR store calls fail redis: context deadline exceeded"}},
+		}, []string{"ERROR store calls failing redis: context deadline exceeded"}},
 		{"before the store is there", func(w *storeWatch, _ []atomic.Bool) { w.requestFailed(errEarly) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestStoreWatch(t *testing.T) {
 				cancel()
 				synctest.Wait()
 				var got []string
-				for _, m := range regexp.MustCompile(`level=(\w+) msg="([^"]*)"(?: server=(\w+))?(?: error="?([^"\n]*))?`).FindAllStringSubmatch(log.String(), -1) {
+				for _, m := range regexp.MustCompile(`level=(\w+) msg="([^"]*)"(?: address=(\w+))?(?: error="?([^"\n]*))?`).FindAllStringSubmatch(log.String(), -1) {
 					line := strings.Join(m[1:4], " ")
 					if m[3] == "" {
 						line += m[4]

@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
-// Whatever bytes a client puts into a value, its request is limited by them alone, in both formats of keys: no value fails the
-// call, and no two values share a bucket. Statistics, metadata and the log stay text.
+// Values may contain any bytes, in both key formats: no value fails the call, and no two values share a bucket. Statistics,
+// metadata and the log remain text.
 func TestStrangeValues(t *testing.T) {
 	memcached := []string{"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + memcachetest.Start(t).Addr, "SLUICE_STORE_TIMEOUT=30s", "SLUICE_ON_FAILURE=error"}
 	redis := []string{"REDIS_URL=" + redistest.Shared(t).Addr, "SLUICE_STORE_TIMEOUT=30s"}

@@ -17,9 +17,9 @@ import (
 
 func unsafeString(b []byte) string { return unsafe.String(&b[0], len(b)) }
 
-// authority signs certificates.
+// authority is a CA.
 type authority struct {
-	file string // its own certificate
+	file string // certificate of the CA
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	dir  string

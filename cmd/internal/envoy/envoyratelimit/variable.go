@@ -12,19 +12,19 @@ import (
 	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
-// variable is a variable of the environment.
+// variable is an environment variable.
 type variable struct {
 	name    string
-	initial string // the value if it is not set
+	initial string // default value
 	set     func(s *Settings, value string) error
-	kind    string // what to write
-	ignored string // why it does nothing here; set is nil then
-	own     bool   // it is Sluice's, not the reference's
-	differs string // what is not as in the reference
+	kind    string // description of valid values
+	ignored string // why the variable is ignored; set is nil then
+	own     bool   // a variable of Sluice, not of the reference
+	differs string // difference from the reference
 }
 
-// ReadSettings makes settings of an environment, as os.Environ gives it. Everything that is wrong is reported at once.
-// The warnings are about variables that are set and do nothing. Neither holds a value that may be secret.
+// ReadSettings returns the settings of an environment in the format of os.Environ. The error joins all errors. The warnings
+// are about variables that are set and ignored. Neither contains values, because they may be secret.
 func ReadSettings(environ []string) (s *Settings, warnings []string, err error) {
 	env := make(map[string]string, len(environ))
 	for _, pair := range environ {
@@ -39,7 +39,7 @@ func ReadSettings(environ []string) (s *Settings, warnings []string, err error) 
 		value, given := env[v.name]
 		if v.set == nil {
 			if given && value != v.initial {
-				warnings = append(warnings, fmt.Sprintf("%s does nothing here: %s", v.name, v.ignored))
+				warnings = append(warnings, fmt.Sprintf("%s is ignored: %s", v.name, v.ignored))
 			}
 			continue
 		}
@@ -55,17 +55,17 @@ func ReadSettings(environ []string) (s *Settings, warnings []string, err error) 
 	return s, append(warnings, unknown(env)...), errors.Join(faults...)
 }
 
-// What to write, in messages.
+// Descriptions of valid values, for errors.
 const (
-	kindText     = "a text"
+	kindText     = "a string"
 	kindBool     = "true or false"
 	kindNumber   = "a whole number"
 	kindDuration = "a duration such as 10s or 1h30m"
-	kindList     = "texts with a comma between them"
-	kindPairs    = "name:value pairs with a comma between them"
+	kindList     = "strings separated by commas"
+	kindPairs    = "name:value pairs separated by commas"
 )
 
-// valueError is what stands behind the words about what to write. It never has the value in it, which may be secret.
+// valueError is the end of an error after the description of valid values. It never contains the value, which may be secret.
 type valueError string
 
 func (e valueError) Error() string { return string(e) }
@@ -77,7 +77,7 @@ func text(name, initial string, field func(*Settings) *string) variable {
 	}}
 }
 
-// word is a text of which only some are allowed, in any case.
+// word returns a variable with a fixed list of values, in upper or lower case.
 func word(name, initial string, words []string, field func(*Settings) *string) variable {
 	kind := strings.Join(words, ", ")
 	return variable{name: name, initial: initial, kind: kind, set: func(s *Settings, value string) error {
@@ -177,7 +177,7 @@ func ignored(name, initial, why string) variable {
 	return variable{name: name, initial: initial, ignored: why}
 }
 
-// but says what of a variable is not as in the reference.
+// but sets the difference of a variable from the reference.
 func but(differs string, v variable) variable {
 	v.differs = differs
 	return v
@@ -188,14 +188,13 @@ func ours(v variable) variable {
 	return v
 }
 
-// prefixes are how the names of the service's variables begin. What begins so and is not known was probably meant for
-// it.
+// prefixes are the prefixes of the variables of the service. An unknown variable with such a prefix is probably a mistake.
 var prefixes = []string{
 	"REDIS_", "MEMCACHE_", "CONFIG_GRPC_", "GRPC_SERVER_", "GRPC_CLIENT_", "GRPC_MAX_", "XDS_CLIENT_", "RUNTIME_", "LIMIT_",
 	"TRACING_", "STATSD_", "PROMETHEUS_", "SLUICE_", "USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS", "EXPIRATION_", "LOCAL_CACHE_",
 }
 
-// unknown warns of variables that nobody reads.
+// unknown returns warnings about unknown variables.
 func unknown(env map[string]string) (warnings []string) {
 	names := make([]string, len(variables))
 	for i := range variables {
@@ -207,15 +206,15 @@ func unknown(env map[string]string) (warnings []string) {
 			continue
 		}
 		if best := suggest.Closest(name, names); best != "" {
-			warnings = append(warnings, fmt.Sprintf("%s is not known: did you mean %s?", name, best))
+			warnings = append(warnings, fmt.Sprintf("%s is unknown: did you mean %s?", name, best))
 			continue
 		}
-		warnings = append(warnings, name+" is not known, and does nothing")
+		warnings = append(warnings, name+" is unknown and ignored")
 	}
 	return warnings
 }
 
-// ofKubernetes tells a variable that Kubernetes sets for a service of that name, such as REDIS_PORT_6379_TCP_ADDR.
+// ofKubernetes reports whether Kubernetes sets the variable for a Service, such as REDIS_PORT_6379_TCP_ADDR for redis.
 func ofKubernetes(name string) bool {
 	return strings.Contains(name, "_SERVICE_HOST") || strings.Contains(name, "_SERVICE_PORT") ||
 		strings.HasSuffix(name, "_PORT") || strings.Contains(name, "_PORT_")

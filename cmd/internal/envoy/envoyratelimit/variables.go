@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// variables are all that the reference reads, and ours. docs/migrate-from-envoy-ratelimit.md has the same list, which a
-// test compares.
+// variables are all variables of the reference and of Sluice. docs/envoy-compatibility.md contains the same list; a
+// test compares them.
 var variables = slices.Concat(listeners, rulesFrom, statistics, answers, counting, backends)
 
 var listeners = []variable{
 	text("HOST", "0.0.0.0", func(s *Settings) *string { return &s.Host }),
 	number("PORT", "8080", 0, 65535, func(s *Settings) *int { return &s.Port }),
-	but("there it is 0.0.0.0: set it if others are to see the debug pages", text("DEBUG_HOST", "127.0.0.1", func(s *Settings) *string { return &s.DebugHost })),
+	but("the reference has 0.0.0.0; set it to make the debug pages reachable from other hosts", text("DEBUG_HOST", "127.0.0.1", func(s *Settings) *string { return &s.DebugHost })),
 	number("DEBUG_PORT", "6070", 0, 65535, func(s *Settings) *int { return &s.DebugPort }),
 	text("GRPC_UDS", "", func(s *Settings) *string { return &s.GRPC.Socket }),
 	text("GRPC_HOST", "0.0.0.0", func(s *Settings) *string { return &s.GRPC.Host }),
@@ -27,10 +27,9 @@ var listeners = []variable{
 	boolean("GRPC_SERVER_USE_TLS", "false", func(s *Settings) *bool { return &s.GRPC.UseTLS }),
 	text("GRPC_SERVER_TLS_CERT", "", func(s *Settings) *string { return &s.GRPC.Cert }),
 	text("GRPC_SERVER_TLS_KEY", "", func(s *Settings) *string { return &s.GRPC.Key }),
-	ignored("GRPC_SERVER_TLS_CA_CERT", "", "the reference does not read it either; GRPC_CLIENT_TLS_CACERT names the "+
-		"authority of clients' certificates"),
+	ignored("GRPC_SERVER_TLS_CA_CERT", "", "the reference does not read it either; GRPC_CLIENT_TLS_CACERT is the CA of client certificates"),
 	text("GRPC_CLIENT_TLS_CACERT", "", func(s *Settings) *string { return &s.GRPC.ClientCA }),
-	but("compared as it is, without wildcards", text("GRPC_CLIENT_TLS_SAN", "", func(s *Settings) *string { return &s.GRPC.ClientName })),
+	but("compared exactly, without wildcards", text("GRPC_CLIENT_TLS_SAN", "", func(s *Settings) *string { return &s.GRPC.ClientName })),
 	word("LOG_LEVEL", "WARN", []string{"trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"},
 		func(s *Settings) *string { return &s.LogLevel }),
 	word("LOG_FORMAT", "text", []string{"text", "json"}, func(s *Settings) *string { return &s.LogFormat }),
@@ -42,7 +41,7 @@ var listeners = []variable{
 	ignored("TRACING_SAMPLING_RATE", "1", noTracing),
 }
 
-const noTracing = "there are no traces yet; Envoy's own show how long a check took"
+const noTracing = "traces are not supported; traces of Envoy contain the duration of a check"
 
 var rulesFrom = []variable{
 	word("CONFIG_TYPE", "FILE", []string{"FILE", "GRPC_XDS_SOTW"}, func(s *Settings) *string { return &s.Rules.Source }),
@@ -53,8 +52,8 @@ var rulesFrom = []variable{
 	text("RUNTIME_ROOT", "/srv/runtime_data/current", func(s *Settings) *string { return &s.Rules.Root }),
 	text("RUNTIME_SUBDIRECTORY", "", func(s *Settings) *string { return &s.Rules.Below }),
 	text("RUNTIME_APPDIRECTORY", "config", func(s *Settings) *string { return &s.Rules.App }),
-	but("names that begin with two dots, which Kubernetes makes, are never read", boolean("RUNTIME_IGNOREDOTFILES", "false", func(s *Settings) *bool { return &s.Rules.SkipDotFiles })),
-	ignored("RUNTIME_WATCH_ROOT", "true", "files that change and a link that changes are both noticed"),
+	but("files of Kubernetes, whose names begin with two dots, are never read", boolean("RUNTIME_IGNOREDOTFILES", "false", func(s *Settings) *bool { return &s.Rules.SkipDotFiles })),
+	ignored("RUNTIME_WATCH_ROOT", "true", "changes of files and of symbolic links are both detected"),
 	text("CONFIG_GRPC_XDS_NODE_ID", "default", func(s *Settings) *string { return &s.XDS.NodeID }),
 	text("CONFIG_GRPC_XDS_NODE_METADATA", "", func(s *Settings) *string { return &s.XDS.NodeMetadata }),
 	text("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000", func(s *Settings) *string { return &s.XDS.Server }),
@@ -68,7 +67,7 @@ var rulesFrom = []variable{
 	text("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "", func(s *Settings) *string { return &s.XDS.Name }),
 	duration("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "10s", func(s *Settings) *time.Duration { return &s.XDS.BackoffMin }),
 	duration("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "60s", func(s *Settings) *time.Duration { return &s.XDS.BackoffMax }),
-	but("by which part a pause may be longer or shorter; pauses double", fraction("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "0.5", func(s *Settings) *float64 { return &s.XDS.BackoffFactor })),
+	but("relative jitter of the backoff, which doubles", fraction("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "0.5", func(s *Settings) *float64 { return &s.XDS.BackoffFactor })),
 	boolean("XDS_CLIENT_BACKOFF_JITTER", "true", func(s *Settings) *bool { return &s.XDS.BackoffJitter }),
 	number("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0", 0, math.MaxInt32, func(s *Settings) *int { return &s.XDS.MaxMessage }),
 }
@@ -85,7 +84,7 @@ var statistics = []variable{
 	boolean("USE_PROMETHEUS", "false", func(s *Settings) *bool { return &s.Stats.Prometheus }),
 	text("PROMETHEUS_ADDR", ":9090", func(s *Settings) *string { return &s.Stats.PrometheusAddr }),
 	text("PROMETHEUS_PATH", "/metrics", func(s *Settings) *string { return &s.Stats.PrometheusPath }),
-	but("match, match_type, match_metric_type, name, labels, scale and action count; others are warned about", text("PROMETHEUS_MAPPER_YAML", "", func(s *Settings) *string { return &s.Stats.PrometheusMap })),
+	but("supports match, match_type, match_metric_type, name, labels, scale and action; others cause a warning", text("PROMETHEUS_MAPPER_YAML", "", func(s *Settings) *string { return &s.Stats.PrometheusMap })),
 	boolean("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "false", func(s *Settings) *bool { return &s.Stats.Milliseconds }),
 	ours(number("SLUICE_MAX_SERIES", "10000", 0, 10_000_000, func(s *Settings) *int { return &s.Stats.MaxSeries })),
 }
@@ -103,10 +102,10 @@ var answers = []variable{
 var counting = []variable{
 	fraction("NEAR_LIMIT_RATIO", "0.8", func(s *Settings) *float32 { return &s.Counting.NearRatio }),
 	text("CACHE_KEY_PREFIX", "", func(s *Settings) *string { return &s.Counting.Prefix }),
-	but("what is over one limit is not taken to be over another", number("LOCAL_CACHE_SIZE_IN_BYTES", "0", 0, math.MaxInt, func(s *Settings) *int { return &s.Counting.LocalCache })),
+	but("a count over one limit is not assumed to be over another", number("LOCAL_CACHE_SIZE_IN_BYTES", "0", 0, math.MaxInt, func(s *Settings) *int { return &s.Counting.LocalCache })),
 	boolean("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "false",
 		func(s *Settings) *bool { return &s.Counting.StopWhenOver }),
-	but("only with SLUICE_KEY_FORMAT=envoy: Sluice's own keys need none", number("EXPIRATION_JITTER_MAX_SECONDS", "300", 0, math.MaxInt32,
+	but("only with SLUICE_KEY_FORMAT=envoy: Sluice's keys need no jitter", number("EXPIRATION_JITTER_MAX_SECONDS", "300", 0, math.MaxInt32,
 		func(s *Settings) *int64 { return &s.Counting.ExpiryJitter })),
 	ours(word("SLUICE_ON_FAILURE", "error", []string{"error", "open", "closed", "local"},
 		func(s *Settings) *string { return &s.Counting.OnFailure })),
@@ -130,9 +129,9 @@ var keyFormat = variable{
 }
 
 var backends = slices.Concat([]variable{
-	but("also memory: counts of this process alone", word("BACKEND_TYPE", "redis", []string{"redis", "memcache", "memory"}, func(s *Settings) *string { return &s.Backend })),
+	but("also memory: each process counts separately", word("BACKEND_TYPE", "redis", []string{"redis", "memcache", "memory"}, func(s *Settings) *string { return &s.Backend })),
 	boolean("REDIS_PERSECOND", "false", func(s *Settings) *bool { return &s.UsePerSecond }),
-	but("unhealthy while Redis does not answer; it is called every second, without traffic too", boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "false", func(s *Settings) *bool { return &s.ByActivity })),
+	but("unhealthy while Redis is unavailable; it is checked every second, without traffic too", boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "false", func(s *Settings) *bool { return &s.ByActivity })),
 	text("REDIS_TLS_CLIENT_CERT", "", func(s *Settings) *string { return &s.Redis.Cert }),
 	text("REDIS_TLS_CLIENT_KEY", "", func(s *Settings) *string { return &s.Redis.Key }),
 	text("REDIS_TLS_CACERT", "", func(s *Settings) *string { return &s.Redis.CA }),
@@ -140,11 +139,11 @@ var backends = slices.Concat([]variable{
 	duration("REDIS_STARTUP_INITIAL_INTERVAL", "1s", func(s *Settings) *time.Duration { return &s.Startup.First }),
 	duration("REDIS_STARTUP_MAX_INTERVAL", "30s", func(s *Settings) *time.Duration { return &s.Startup.Most }),
 	duration("REDIS_STARTUP_MAX_ELAPSED_TIME", "0s", func(s *Settings) *time.Duration { return &s.Startup.Total }),
-	ignored("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", "false", "the new primary is found without it"),
+	ignored("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", "false", "the new primary is found anyway"),
 	list("MEMCACHE_HOST_PORT", func(s *Settings) *[]string { return &s.Memcache.Addrs }),
-	but("looked up once, at the start", text("MEMCACHE_SRV", "", func(s *Settings) *string { return &s.Memcache.SRV })),
-	ignored("MEMCACHE_SRV_REFRESH", "0", "the names of MEMCACHE_SRV are looked up once, at the start"),
-	ignored("MEMCACHE_MAX_IDLE_CONNS", "2", "as many connections stay open as are used"),
+	but("resolved once, at the start", text("MEMCACHE_SRV", "", func(s *Settings) *string { return &s.Memcache.SRV })),
+	ignored("MEMCACHE_SRV_REFRESH", "0", "MEMCACHE_SRV is resolved once, at the start"),
+	ignored("MEMCACHE_MAX_IDLE_CONNS", "2", "all used connections stay open"),
 	boolean("MEMCACHE_TLS", "false", func(s *Settings) *bool { return &s.Memcache.TLS }),
 	text("MEMCACHE_TLS_CLIENT_CERT", "", func(s *Settings) *string { return &s.Memcache.Cert }),
 	text("MEMCACHE_TLS_CLIENT_KEY", "", func(s *Settings) *string { return &s.Memcache.Key }),
@@ -155,10 +154,10 @@ var backends = slices.Concat([]variable{
 	redisVariables("REDIS_PERSECOND_", "/var/run/nutcracker/ratelimitpersecond.sock",
 		func(s *Settings) *RedisSettings { return &s.PerSecond }))
 
-// redisVariables are those that each of the two Redis has.
+// redisVariables returns the variables of one of the two Redis.
 func redisVariables(prefix, url string, of func(*Settings) *RedisSettings) []variable {
-	const onePool = "one connection carries the requests of all callers, so that there is no pool to size"
-	const pipeline = "requests of all callers are always sent together"
+	const onePool = "one connection is shared by all requests, so there is no pool"
+	const pipeline = "requests are always pipelined"
 	return []variable{
 		word(prefix+"SOCKET_TYPE", "unix", []string{"tcp", "unix"}, func(s *Settings) *string { return &of(s).SocketType }),
 		word(prefix+"TYPE", "SINGLE", []string{"SINGLE", "SENTINEL", "CLUSTER"},
@@ -167,21 +166,21 @@ func redisVariables(prefix, url string, of func(*Settings) *RedisSettings) []var
 		text(prefix+"AUTH", "", func(s *Settings) *string { return &of(s).Auth }),
 		text(prefix+"SENTINEL_AUTH", "", func(s *Settings) *string { return &of(s).SentinelAuth }),
 		boolean(prefix+"TLS", "false", func(s *Settings) *bool { return &of(s).TLS }),
-		but("to connect; SLUICE_STORE_TIMEOUT is for requests", duration(prefix+"TIMEOUT", "10s", func(s *Settings) *time.Duration { return &of(s).Timeout })),
+		but("timeout of connecting; SLUICE_STORE_TIMEOUT is for requests", duration(prefix+"TIMEOUT", "10s", func(s *Settings) *time.Duration { return &of(s).Timeout })),
 		ignored(prefix+"POOL_SIZE", "10", onePool),
 		ignored(prefix+"POOL_ON_EMPTY_BEHAVIOR", "WAIT", onePool),
 		ignored(prefix+"PIPELINE_WINDOW", "0", pipeline),
 		ignored(prefix+"PIPELINE_LIMIT", "0", pipeline),
-		ignored(prefix+"CLUSTER_PIPELINE_PARALLELISM", "1", "the nodes of a Cluster are asked at the same time"),
+		ignored(prefix+"CLUSTER_PIPELINE_PARALLELISM", "1", "the nodes of a Cluster are called concurrently"),
 	}
 }
 
-// memcachedTimeout is the reference's for a call of Memcached.
+// memcachedTimeout is the reference's timeout of a call to Memcached.
 const memcachedTimeout = 100 * time.Millisecond
 
-// complete reads what depends on other variables.
+// complete reads variables that depend on other ones.
 func (s *Settings) complete(env map[string]string) (faults []error) {
-	if s.Backend == "memcache" && env["SLUICE_ON_FAILURE"] == "" { // as in the reference, where its errors are no hits
+	if s.Backend == "memcache" && env["SLUICE_ON_FAILURE"] == "" { // as in the reference, where errors of Memcached count as no hits
 		s.Counting.OnFailure = "open"
 		s.Counting.Timeout = cmp.Or(s.Counting.Timeout, memcachedTimeout)
 	}
@@ -203,7 +202,7 @@ func (s *Settings) complete(env map[string]string) (faults []error) {
 	return faults
 }
 
-// check reports settings that do not go together.
+// check returns errors for invalid combinations of settings.
 func (s *Settings) check() (faults []error) {
 	fault := func(bad bool, words string) {
 		if bad {

@@ -11,28 +11,28 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// Mapper gives statistics their names and labels in Prometheus, by the rules of statsd_exporter's mapping files.
+// Mapper maps statistics to names and labels of Prometheus, by the rules of statsd_exporter's mapping files.
 type Mapper struct {
-	globs, regexes []mapping // globs are tried first, as there
+	globs, regexes []mapping // globs are tried first, as in statsd_exporter
 }
 
 type mapping struct {
 	match  *regexp.Regexp
-	kind   string // counter, gauge, observer; empty: any
+	kind   string // counter, gauge or observer; empty: any
 	name   string
 	labels map[string]string
 	scale  float64
 	drop   bool
 }
 
-// Metric is a name in Prometheus.
+// Metric is a metric of Prometheus.
 type Metric struct {
 	Name   string
-	Labels string // as they are written: {a="1",b="2"}, or nothing
+	Labels string // in text format: {a="1",b="2"}, or empty
 	Scale  float64
 }
 
-// DefaultMapper gives the names that the reference gives unless it is told otherwise.
+// DefaultMapper returns the default mapping of the reference.
 func DefaultMapper(milliseconds bool) *Mapper {
 	m := &Mapper{}
 	for _, kind := range []string{"near_limit", "over_limit", "total_hits", "within_limit", "shadow_mode"} {
@@ -65,16 +65,15 @@ func DefaultMapper(milliseconds bool) *Mapper {
 	return m
 }
 
-// ParseMapper reads a mapping file of statsd_exporter. Of its keys match, match_type, match_metric_type, name, labels,
-// scale and action count; timers are histograms with Prometheus' default buckets whatever it says. The warnings are
-// about what does not count.
+// ParseMapper parses a mapping file of statsd_exporter. It supports the keys match, match_type, match_metric_type, name,
+// labels, scale and action; timers are always histograms with the default buckets of Prometheus. The warnings list other keys.
 func ParseMapper(data []byte) (m *Mapper, warnings []string, err error) {
 	root, faults := strictyaml.Parse(data)
 	if len(faults) > 0 {
 		return nil, nil, fmt.Errorf("line %d: %s", faults[0].Line, faults[0].Msg)
 	}
 	if root == nil || root.Field("mappings") == nil || root.Field("mappings").Kind != strictyaml.Sequence {
-		return nil, nil, fmt.Errorf("there is no list of mappings: write mappings:, and each entry after a - and a space")
+		return nil, nil, fmt.Errorf("mappings is missing: write mappings: followed by a list")
 	}
 	m = &Mapper{}
 	ignored := map[string]bool{}
@@ -94,7 +93,7 @@ func ParseMapper(data []byte) (m *Mapper, warnings []string, err error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(ignored)) {
 		if ignored[key] {
-			warnings = append(warnings, key+" does nothing here")
+			warnings = append(warnings, key+" is ignored")
 		}
 	}
 	return m, warnings, nil
@@ -131,24 +130,24 @@ func parseMapping(item *strictyaml.Node, ignored map[string]bool) (m mapping, re
 		}
 	}
 	if match == "" || m.name == "" && !m.drop {
-		return m, false, fmt.Errorf("line %d: a mapping needs match and name: write both", item.Line)
+		return m, false, fmt.Errorf("line %d: match or name is missing: write both", item.Line)
 	}
 	if !regex {
 		m.match = glob(match)
 		return m, false, nil
 	}
 	if m.match, err = regexp.Compile(match); err != nil {
-		return m, false, fmt.Errorf("line %d: match is no regular expression: %w", item.Line, err)
+		return m, false, fmt.Errorf("line %d: match is not a valid regular expression: %w", item.Line, err)
 	}
 	return m, true, nil
 }
 
-// glob makes a pattern of one in which * is any text without dots.
+// glob returns the regular expression of a pattern in which * matches any text without dots.
 func glob(match string) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(match), `\*`, `([^.]*)`) + "$")
 }
 
-// Map names a statistic; ok is false for one that is dropped. Without a rule for it, it keeps its name.
+// Map returns the metric of a statistic; ok is false if it is dropped. A statistic without mapping keeps its name.
 func (m *Mapper) Map(name, kind string, tags map[string]string) (metric Metric, ok bool) {
 	for _, all := range [][]mapping{m.globs, m.regexes} {
 		for i := range all {
@@ -171,7 +170,7 @@ func (m *Mapper) Map(name, kind string, tags map[string]string) (metric Metric, 
 
 var oddNameByte = regexp.MustCompile(`[^a-zA-Z0-9_:]`)
 
-// escapeName makes a name one that Prometheus takes.
+// escapeName replaces characters that are invalid in names of Prometheus.
 func escapeName(name string) string {
 	name = oddNameByte.ReplaceAllString(name, "_")
 	if name != "" && name[0] >= '0' && name[0] <= '9' {

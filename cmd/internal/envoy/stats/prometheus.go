@@ -9,23 +9,23 @@ import (
 	"sync"
 )
 
-// Page is the page that Prometheus reads.
+// Page serves the statistics to Prometheus.
 type Page struct {
 	Stats  *Stats
 	Mapper *Mapper
-	Tags   map[string]string // on all metrics
+	Tags   map[string]string // labels of all metrics
 
 	mu    sync.Mutex // guards known
 	known map[string]knownMetric
 }
 
-// knownMetric is what the mapper said of a name: to ask it takes long.
+// knownMetric is a cached result of the mapper, because mapping is slow.
 type knownMetric struct {
 	Metric
 	ok bool
 }
 
-// maxKnown bounds the names that are remembered. Beyond it the memory is begun anew, which only costs time.
+// maxKnown is the maximum number of cached names. When it is reached, the cache is cleared.
 const maxKnown = 200_000
 
 func (p *Page) metric(name, kind string) (Metric, bool) {
@@ -40,7 +40,7 @@ func (p *Page) metric(name, kind string) (Metric, bool) {
 	return k.Metric, k.ok
 }
 
-// ServeHTTP writes the metrics in Prometheus' text format.
+// ServeHTTP writes the metrics in the text format of Prometheus.
 func (p *Page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	p.mu.Lock()
 	var b bytes.Buffer
@@ -52,10 +52,10 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 	p.mu.Unlock()
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(b.Bytes()) // a reader that is gone needs nothing
+	_, _ = w.Write(b.Bytes()) // a failed write means that the client is gone
 }
 
-// values writes plain metrics. Statistics that get the same name and labels are added up.
+// values writes counters or gauges. Statistics with the same name and labels are added up.
 func (p *Page) values(b *bytes.Buffer, kind string, each func(func(string, uint64))) {
 	families := make(map[string]map[string]float64)
 	each(func(name string, value uint64) {

@@ -1,8 +1,8 @@
-// Package stats keeps statistics under the names of envoyproxy/ratelimit and hands them to statsd, DogStatsD and
-// Prometheus, so that existing dashboards stay as they are.
+// Package stats counts statistics under the names of envoyproxy/ratelimit and exports them to statsd, DogStatsD and
+// Prometheus, so that existing dashboards keep working.
 //
-// Names are bounded. Those of rules are as many as there are rules. Those that requests make up, by values in them, are
-// counted together under <domain>.other once there are too many.
+// The number of names is bounded: one per rule, and a maximum number of names that contain values of requests. Beyond the
+// maximum, statistics are counted under <domain>.other.
 package stats
 
 import (
@@ -16,51 +16,52 @@ import (
 	"unicode/utf8"
 )
 
-// Limit are the counts of one limit.
+// Limit contains the statistics of one limit.
 type Limit struct {
 	TotalHits, OverLimit, NearLimit, OverLimitWithLocalCache, WithinLimit, ShadowMode, TotalNegativeHits atomic.Uint64
 
 	name string
 }
 
-// Stats are all counts of a service. The zero Stats does not work: use [New].
+// Stats contains all statistics of a service. The zero value is invalid: use [New].
 type Stats struct {
 	ConfigLoadSuccess, ConfigLoadError, GlobalShadowMode, RedisError, ServiceError atomic.Uint64
 
 	ShouldRateLimit, Check Method
 
-	maxLimits int // names that requests make up
+	maxLimits int // maximum number of names with values of requests
 	gauges    func(yield func(name string, value uint64))
 
 	mu       sync.RWMutex // guards the fields below
 	limits   map[string]*Limit
-	made     map[string]*Limit // that requests made up, by their raw names
+	made     map[string]*Limit // limits with values of requests, by unsanitized name
 	notFound map[string]*atomic.Uint64
 }
 
-// Method are the counts of a gRPC method.
+// Method contains the statistics of a gRPC method.
 type Method struct {
 	Requests  atomic.Uint64
 	Responses Timer
 }
 
-// methods are the methods by their names.
+// methods returns the methods by name.
 func (s *Stats) methods() map[string]*Method {
 	return map[string]*Method{"ShouldRateLimit": &s.ShouldRateLimit, "Check": &s.Check}
 }
 
-// New returns statistics that keep at most so many names that requests make up.
+// New returns statistics with at most most names that contain values of requests.
 func New(most int) *Stats {
 	return &Stats{
 		maxLimits: most, limits: make(map[string]*Limit), made: make(map[string]*Limit), notFound: make(map[string]*atomic.Uint64),
 	}
 }
 
-// Gauges has f asked for gauges, by their names below ratelimit, whenever statistics are read. Call it before they are.
+// Gauges sets the function that yields gauges by their names below ratelimit, whenever statistics are read. It must be called
+// before the first read.
 func (s *Stats) Gauges(f func(yield func(name string, value uint64))) { s.gauges = f }
 
-// Replace gives the limits of a new set of rules their counts, by their names. Counts of names that stay go on, and
-// those of rules that are gone are forgotten.
+// Replace returns the statistics of the limits of a new rule set, by name. Names that remain keep their counts; those of
+// removed rules are dropped.
 func (s *Stats) Replace(keys []string) []*Limit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +79,7 @@ func (s *Stats) Replace(keys []string) []*Limit {
 		}
 		out[i] = l
 	}
-	for _, l := range s.made { // a rule may have the name that a request made up before
+	for _, l := range s.made { // a rule may have the name of such a limit
 		if s.limits[l.name] == nil {
 			s.limits[l.name] = l
 		}
@@ -86,10 +87,10 @@ func (s *Stats) Replace(keys []string) []*Limit {
 	return out
 }
 
-// maxName is the longest name that a request may make up, in bytes.
+// maxName is the maximum length of a name with values of requests, in bytes.
 const maxName = 1024
 
-// Made returns the counts of a name that a request made up. The domain is one that has rules.
+// Made returns the statistics of a name that contains values of a request. The domain must have rules.
 func (s *Stats) Made(key []byte, domain string) *Limit {
 	s.mu.RLock()
 	l := s.made[string(key)]
@@ -110,7 +111,7 @@ func (s *Stats) Made(key []byte, domain string) *Limit {
 	return l
 }
 
-// named is the limit of a name. The lock is held.
+// named returns the limit of a name. s.mu must be held.
 func (s *Stats) named(name string) *Limit {
 	l := s.limits[name]
 	if l == nil {
@@ -120,7 +121,7 @@ func (s *Stats) named(name string) *Limit {
 	return l
 }
 
-// maxDomains bounds how many unknown domains are told apart.
+// maxDomains is the maximum number of unknown domains that are counted separately.
 const maxDomains = 1000
 
 // NotFound counts a descriptor of a domain that has no rules.
@@ -142,10 +143,10 @@ func (s *Stats) NotFound(domain string) {
 	n.Add(1)
 }
 
-// scope is what all names of the service begin with.
+// scope is the prefix of all names.
 const scope = "ratelimit.service."
 
-// Each calls f with all counters that are not 0, by their full names, in no order.
+// Each calls f with the full names and values of all counters that are not 0, in no particular order.
 func (s *Stats) Each(f func(name string, value uint64)) {
 	counter := func(name string, n *atomic.Uint64) {
 		if v := n.Load(); v > 0 {
@@ -192,14 +193,13 @@ func (s *Stats) EachGauge(f func(name string, value uint64)) {
 
 var ipv4 = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
-// meant reports whether a character has a meaning in statsd, or cannot be part of a name: a control character, or
-// utf8.RuneError, which also stands for a byte that is not UTF-8.
+// meant reports whether a character has a meaning in statsd or is invalid in a name: a control character, or utf8.RuneError,
+// which also represents an invalid byte.
 func meant(r rune) bool {
 	return r == ':' || r == '|' || r < ' ' || r == 0x7f || r == utf8.RuneError
 }
 
-// Sanitize is the name with an underscore in place of characters that have a meaning, of each byte that is not UTF-8, and of
-// the dots of addresses.
+// Sanitize replaces characters with a meaning, invalid bytes and the dots of IP addresses by underscores.
 func Sanitize(name string) string {
 	if strings.IndexFunc(name, meant) >= 0 {
 		name = strings.Map(func(r rune) rune {
@@ -212,21 +212,21 @@ func Sanitize(name string) string {
 	return ipv4.ReplaceAllStringFunc(name, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
 }
 
-// Bounds of a histogram of response times, in seconds; those that Prometheus' libraries have unless told otherwise.
+// Bounds of the histogram of response times, in seconds: the defaults of the Prometheus libraries.
 var bounds = [...]float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
 
-// maxMillis is the longest time that statsd is told exactly; longer ones are told as this.
+// maxMillis is the maximum time sent to statsd, in milliseconds; longer ones are sent as this.
 const maxMillis = 10_000
 
-// Timer keeps times for statsd, which is told each, and for Prometheus. The zero Timer works.
+// Timer records times for statsd, which receives each of them, and for Prometheus. The zero value is ready for use.
 type Timer struct {
 	buckets [len(bounds) + 1]atomic.Uint64 // by seconds
-	millis  [len(bounds) + 1]atomic.Uint64 // by the same bounds, of milliseconds
-	micros  atomic.Uint64                  // the sum
-	each    [maxMillis + 1]atomic.Uint32   // by whole milliseconds, since they were last told
+	millis  [len(bounds) + 1]atomic.Uint64 // with the same bounds, in milliseconds
+	micros  atomic.Uint64                  // sum
+	each    [maxMillis + 1]atomic.Uint32   // by milliseconds, since the last drain
 }
 
-// Observe notes a time.
+// Observe records a time.
 func (t *Timer) Observe(d time.Duration) {
 	d = max(0, d)
 	t.buckets[bucket(d.Seconds())].Add(1)
@@ -245,7 +245,7 @@ func bucket(v float64) int {
 	return len(bounds)
 }
 
-// drain tells how often each time was seen since the last call.
+// drain calls f with the number of occurrences of each time since the last call.
 func (t *Timer) drain(f func(millis int, times uint32)) {
 	for ms := range t.each {
 		if n := t.each[ms].Load(); n > 0 {

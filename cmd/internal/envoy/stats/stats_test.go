@@ -28,7 +28,7 @@ func TestSanitize(t *testing.T) {
 	}
 }
 
-// all are the counters that are not 0.
+// all returns the counters that are not 0.
 func (s *Stats) all() map[string]uint64 {
 	m := make(map[string]uint64)
 	s.Each(func(name string, value uint64) { m[name] = value })
@@ -39,7 +39,7 @@ func TestNames(t *testing.T) {
 	s := New(2)
 	limits := s.Replace([]string{"d.a", "d.a:b", "d.a|b"})
 	if limits[1] != limits[2] || limits[0] == limits[1] {
-		t.Error("limits of one name share their counts, and others do not")
+		t.Error("limits of the same name must share their counts, and others must not")
 	}
 	limits[0].TotalHits.Add(1)
 	s.Made([]byte("d.x_1"), "d").TotalHits.Add(2)
@@ -55,10 +55,10 @@ func TestNames(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if again := s.Replace([]string{"d.a", "d.x_1"}); again[0] != limits[0] {
-		t.Error("the counts of a name that stays begin anew")
+		t.Error("the counts of a name that remains are reset")
 	}
 	if got := s.all()["ratelimit.service.rate_limit.d.x_2.total_hits"]; got != 3 {
-		t.Errorf("with new rules what requests made up is %d", got)
+		t.Errorf("after new rules the limits with values of requests have %d", got)
 	}
 }
 
@@ -70,14 +70,14 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 	s.Made([]byte(strings.Repeat("x", maxName+1)), "e").TotalHits.Add(1)
 	if got := s.all()["ratelimit.service.rate_limit.e.other.total_hits"]; got != 1 {
-		t.Errorf("a name that is too long is counted %d times", got)
+		t.Errorf("a name beyond maxName is counted %d times", got)
 	}
 	if n := len(s.all()); n != 100+2+maxDomains+1 {
 		t.Errorf("there are %d names", n)
 	}
 }
 
-// receive starts a statsd server and returns its address and what it is sent.
+// receive starts a statsd server and returns its address and the received lines.
 func receive(t *testing.T, network string) (addr string, lines <-chan string) {
 	t.Helper()
 	out := make(chan string, 100_000)
@@ -120,7 +120,7 @@ func receive(t *testing.T, network string) (addr string, lines <-chan string) {
 	return l.Addr().String(), out
 }
 
-// take receives so many lines, in the order of their texts.
+// take receives n lines and sorts them.
 func take(t *testing.T, n int, from <-chan string) (lines []string) {
 	t.Helper()
 	for range n {
@@ -165,7 +165,7 @@ func TestStatsd(t *testing.T) {
 	}
 	s.ConfigLoadError.Add(1)
 	s.ShouldRateLimit.Requests.Add(2)
-	k.flush() // only what changed, by how much, and gauges
+	k.flush() // only the differences of changed counters, and gauges
 	want = []string{
 		"ratelimit.localcache.entryCount" + tags + "4|g", "ratelimit.service.config_load_error" + tags + "1|c",
 		"ratelimit_server.ShouldRateLimit.total_requests" + tags + "2|c",
@@ -198,22 +198,22 @@ func TestDogStatsd(t *testing.T) {
 	}
 }
 
-// More times than are sent stand for each other.
+// Beyond maxTimes, one line represents several equal times.
 func TestManyTimes(t *testing.T) {
 	var timer Timer
 	for i := range 4 * maxTimes {
-		timer.Observe(time.Duration(i%4/3) * time.Millisecond) // three of four take no time
+		timer.Observe(time.Duration(i%4/3) * time.Millisecond) // 3 of 4 times are 0
 	}
 	lines := (&Sink{}).times("t", &timer)
 	if got := strings.Join(slices.Compact(lines), ""); len(lines) != maxTimes || got != "t:0|ms|@0.25\nt:1|ms|@0.25\n" {
 		t.Errorf("%d lines: %s", len(lines), got)
 	}
 	if lines := (&Sink{}).times("t", &timer); len(lines) != 0 {
-		t.Errorf("they are told again: %q", lines)
+		t.Errorf("they are sent again: %q", lines)
 	}
 }
 
-// While nobody takes the counts they are kept, and told in one when somebody does.
+// While the sink is unavailable, counts are accumulated. They are sent when it is available again.
 func TestStatsdAway(t *testing.T) {
 	addr := tcptest.FreeAddress(t)
 	var told []string
@@ -230,11 +230,11 @@ func TestStatsdAway(t *testing.T) {
 		t.Error(got)
 	}
 	if !slices.Equal(told, []string{"true", "false"}) {
-		t.Errorf("told of %v", told)
+		t.Errorf("Failed was called with %v", told)
 	}
 }
 
-// What is counted until the end is told.
+// Run sends the remaining counts when the context ends.
 func TestLastFlush(t *testing.T) {
 	addr, lines := receive(t, "tcp")
 	s := New(1)
@@ -272,7 +272,7 @@ func page(s *Stats, m *Mapper, tags map[string]string) string {
 	p := &Page{Stats: s, Mapper: m, Tags: tags}
 	p.ServeHTTP(w, nil)
 	w.Body.Reset()
-	p.ServeHTTP(w, nil) // from memory now
+	p.ServeHTTP(w, nil) // from the cache
 	return w.Body.String()
 }
 
@@ -288,7 +288,7 @@ func TestPage(t *testing.T) {
 	for _, want := range []string{
 		"# TYPE ratelimit_service_rate_limit_total_hits counter\n",
 		`ratelimit_service_rate_limit_total_hits{domain="d",key1="a"} 6` + "\n",
-		`ratelimit_service_rate_limit_total_hits{domain="d",key1="a",key2="b"} 9` + "\n", // levels below are not told apart
+		`ratelimit_service_rate_limit_total_hits{domain="d",key1="a",key2="b"} 9` + "\n", // further levels are not distinguished
 		`ratelimit_service_rate_limit_total_hits{domain="d",key1="q\"\\"} 6` + "\n",
 		`ratelimit_service_rate_limit_d_total_hits 5` + "\n",
 		`ratelimit_service_should_rate_limit_error{err_type="redis_error"} 2` + "\n",
@@ -300,11 +300,11 @@ func TestPage(t *testing.T) {
 		"# TYPE ratelimit_localcache_entryCount gauge\nratelimit_localcache_entryCount 4\n",
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("there is no %s", want)
+			t.Errorf("missing: %s", want)
 		}
 	}
 	if strings.Contains(got, "rate_limit_over_limit{") || strings.Contains(got, "shadow_mode") || strings.Contains(got, `"Check"`) {
-		t.Errorf("there is more than was counted:\n%s", got)
+		t.Errorf("unexpected metrics:\n%s", got)
 	}
 	if t.Failed() {
 		t.Log(got)
@@ -330,12 +330,12 @@ mappings:
   - {match: "t.*", name: t, scale: 0.001, timer_type: histogram, help: words}
   - {match: ".", match_type: regex, action: drop, name: dropped}
 `))
-	if err != nil || !slices.Equal(warnings, []string{"defaults does nothing here", "ttl does nothing here"}) {
+	if err != nil || !slices.Equal(warnings, []string{"defaults is ignored", "ttl is ignored"}) {
 		t.Fatal(warnings, err)
 	}
 	for _, tt := range []struct {
 		name, kind string
-		want       string // nothing: it is dropped
+		want       string // empty: dropped
 	}{
 		{"a.c.b", "counter", `glob_c{x="c"} 1`},
 		{"a.c.d.b", "gauge", "regex 1"},
@@ -350,10 +350,10 @@ mappings:
 	}
 	for text, want := range map[string]string{
 		"a: [":                   "line 1",
-		"a: b":                   "there is no list of mappings",
-		"mappings: [{match: a}]": "line 1: a mapping needs match and name",
-		"mappings: [{name: a}]":  "line 1: a mapping needs match and name",
-		"mappings:\n  - {match: '(', match_type: regex, name: a}": "line 2: match is no regular expression",
+		"a: b":                   "mappings is missing",
+		"mappings: [{match: a}]": "line 1: match or name is missing",
+		"mappings: [{name: a}]":  "line 1: match or name is missing",
+		"mappings:\n  - {match: '(', match_type: regex, name: a}": "line 2: match is not a valid regular expression",
 		"mappings:\n  - {match: a, name: a, scale: x}":            "line 2: scale: write a number",
 	} {
 		if _, _, err := ParseMapper([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {

@@ -13,34 +13,34 @@ import (
 	"time"
 )
 
-// Sink is where statistics are sent.
+// Sink sends statistics to statsd or DogStatsD.
 type Sink struct {
 	Addr  string
-	Dog   bool // DogStatsD: by UDP and with tags; else statsd by TCP, with tags in the names
+	Dog   bool // DogStatsD over UDP with tags; otherwise statsd over TCP, with tags in the names
 	Tags  map[string]string
 	Every time.Duration
-	// Rewrite takes tags out of names, for DogStatsD. The first that matches counts.
+	// Rewrite extracts tags from names, for DogStatsD. The first match applies.
 	Rewrite []Rewrite
-	// Failed is told once when statistics cannot be sent, and with nil once they can again.
+	// Failed is called with an error when sending begins to fail, and with nil when it succeeds again.
 	Failed func(error)
 
 	stats *Stats
-	last  map[string]uint64 // values that were sent
+	last  map[string]uint64 // sent values
 	conn  net.Conn
 	bad   bool
 }
 
-// Rewrite gives names that match another one, and tags. In both $1 is what the pattern's first group matched.
+// Rewrite replaces names that match Pattern by Name and adds Tags. In both, $1 is the first group of the match.
 type Rewrite struct {
 	Pattern *regexp.Regexp
 	Name    string
 	Tags    map[string]string
 }
 
-// statsdTimeout bounds how long sending may take: a sink that hangs must not hold up the next flush for long.
+// statsdTimeout is the timeout of a flush, so that a hanging sink does not delay the next flush for long.
 const statsdTimeout = 5 * time.Second
 
-// Run sends the statistics every so often until the context ends, and then once more.
+// Run sends the statistics periodically until ctx is done, and then once more.
 func (k *Sink) Run(ctx context.Context, s *Stats) {
 	k.stats, k.last = s, make(map[string]uint64)
 	tick := time.NewTicker(k.Every)
@@ -59,7 +59,7 @@ func (k *Sink) Run(ctx context.Context, s *Stats) {
 	}
 }
 
-// flush sends what changed. What cannot be sent is sent with the next flush, but for times, which are dropped.
+// flush sends changes. After a failure they are sent with the next flush, except times, which are dropped.
 func (k *Sink) flush() {
 	var lines []string
 	sent := make(map[string]uint64)
@@ -90,7 +90,7 @@ func (k *Sink) flush() {
 	}
 }
 
-// maxTimes bounds how many times of a method are sent at once. With more, a line stands for several of the same time.
+// maxTimes is the maximum number of times of a method per flush. Beyond it, one line represents several equal times.
 const maxTimes = 10_000
 
 func (k *Sink) times(name string, t *Timer) (lines []string) {
@@ -117,7 +117,7 @@ func (k *Sink) times(name string, t *Timer) (lines []string) {
 	return lines
 }
 
-// line is a statistic as it is sent. Statsd has no tags: they are part of the name.
+// line returns the line of a statistic. Statsd has no tags, so they become part of the name.
 func (k *Sink) line(name, value string) string {
 	var tags []string
 	for _, tag := range slices.Sorted(maps.Keys(k.Tags)) {
@@ -147,7 +147,7 @@ func (k *Sink) line(name, value string) string {
 
 var groupRef = regexp.MustCompile(`\$(\d+|\{\d+\})`)
 
-// expand puts what the groups matched into a text.
+// expand replaces $1, $2, … in text by the groups.
 func expand(text string, groups []string) string {
 	return groupRef.ReplaceAllStringFunc(text, func(ref string) string {
 		n, err := strconv.Atoi(strings.Trim(ref[1:], "{}"))
@@ -158,7 +158,7 @@ func expand(text string, groups []string) string {
 	})
 }
 
-// maxPacket is how many bytes a packet of UDP carries without being cut up on its way.
+// maxPacket is the maximum size of a UDP packet without fragmentation, in bytes.
 const maxPacket = 1432
 
 func (k *Sink) send(lines []string) error {

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// FuzzBounded: what passes decodes to no more messages than were counted, nested no deeper than allowed, or not at all.
+// FuzzBounded: an accepted message decodes to at most the counted number of messages and the allowed depth, or is invalid.
 func FuzzBounded(f *testing.F) {
 	valid, err := proto.Marshal(&conf.RateLimitConfig{Name: "d", Domain: "d", Descriptors: []*conf.RateLimitDescriptor{
 		{Key: "a", RateLimit: &conf.RateLimitPolicy{RequestsPerUnit: 1, Replaces: []*conf.RateLimitReplace{{Name: "x"}}}},

@@ -1,5 +1,5 @@
-// Package xds gets rules from a control plane by xDS, as Envoy Gateway sends them to Envoy's rate limit service:
-// resources of type ratelimit.config.ratelimit.v3.RateLimitConfig over an aggregated stream, each time all of them.
+// Package xds receives rules from a control plane by xDS, as Envoy Gateway sends them to Envoy's rate limit service:
+// resources of type ratelimit.config.ratelimit.v3.RateLimitConfig over an aggregated stream (state of the world).
 package xds
 
 import (
@@ -32,33 +32,33 @@ import (
 // TypeURL is the type of the resources.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// Config is how rules are got. Server, Use and Failed are required.
+// Config configures a client. Server, Use and Failed are required.
 type Config struct {
 	Server       string
 	NodeID       string
 	NodeMetadata map[string]string
 	Headers      map[string]string // sent with the stream
-	TLS          *tls.Config       // nil: none
-	MaxMessage   int               // bytes; 0: gRPC's default
-	Merge        bool              // several resources may have parts of one domain
+	TLS          *tls.Config       // nil: without TLS
+	MaxMessage   int               // maximum size of a message in bytes; 0: the default of gRPC
+	Merge        bool              // a domain may be split over several resources
 
-	ConnectRetry time.Duration // the longest pause between attempts to connect
-	// A stream that ends is opened anew after BackoffMin, then twice as long each time up to BackoffMax, each pause
-	// changed by up to the part Jitter of itself.
+	ConnectRetry time.Duration // maximum time between attempts to connect
+	// A stream that ends is reopened after BackoffMin. The backoff doubles each time up to BackoffMax. Jitter is its maximum
+	// relative deviation.
 	BackoffMin, BackoffMax time.Duration
 	Jitter                 float64
 
-	// Use is given each new set. If it returns an error the control plane is told that the set was refused.
+	// Use is called with each new rule set. If it returns an error, the client sends a NACK to the control plane.
 	Use func(*rules.Set) error
-	// Failed is told of what was refused, and Lost of streams that ended.
+	// Failed is called with the error of rejected rules, Lost with that of a stream that ended.
 	Failed, Lost func(error)
 }
 
-// pingAfter is how long a connection may be silent before it is tested. Servers of gRPC refuse more than one in five
-// minutes unless they are told otherwise.
+// pingAfter is the time without traffic after which a connection is pinged. By default, gRPC servers allow at most one ping
+// in 5 minutes.
 const pingAfter = 5*time.Minute + 10*time.Second
 
-// Run follows the control plane until the context ends. It returns an error only if the configuration makes no sense.
+// Run receives rules until ctx is done. It returns an error only if the configuration is invalid.
 func Run(ctx context.Context, c Config) error {
 	conn, err := grpc.NewClient(c.Server, c.dialOptions()...)
 	if err != nil {
@@ -114,13 +114,13 @@ func (c *Config) dialOptions() []grpc.DialOption {
 type client struct {
 	cfg     Config
 	stub    discovery.AggregatedDiscoveryServiceClient
-	version string // that was accepted last
+	version string // last accepted version
 
-	rejected string        // what was refused last
-	pause    time.Duration // before it is refused again
+	rejected string        // last rejected version, with its error
+	pause    time.Duration // before the next NACK
 }
 
-// follow opens a stream and takes what it brings until it ends. It tells whether it brought anything.
+// follow opens a stream and handles its responses until it ends. got reports whether there was a response.
 func (c *client) follow(ctx context.Context) (got bool, err error) {
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, metadata.New(c.cfg.Headers)))
 	defer cancel()
@@ -129,10 +129,9 @@ func (c *client) follow(ctx context.Context) (got bool, err error) {
 		return false, err
 	}
 	node := c.node()
-	// The version that was accepted last is not told: a control plane that has begun anew may have the same number for
-	// something else.
+	// The last accepted version is not sent, because a restarted control plane may use the same version for other rules.
 	if err := stream.Send(&discovery.DiscoveryRequest{Node: node, TypeUrl: TypeURL}); err != nil {
-		_, err = stream.Recv() // which knows why
+		_, err = stream.Recv() // returns the cause
 		return false, err
 	}
 	for {
@@ -142,7 +141,7 @@ func (c *client) follow(ctx context.Context) (got bool, err error) {
 		}
 		got = true
 		if response.GetTypeUrl() != TypeURL {
-			continue // nobody asked for it
+			continue // not requested
 		}
 		answer := &discovery.DiscoveryRequest{Node: node, TypeUrl: TypeURL, ResponseNonce: response.GetNonce()}
 		if err := c.take(response); err != nil {
@@ -161,16 +160,17 @@ func (c *client) follow(ctx context.Context) (got bool, err error) {
 	}
 }
 
-// Control planes send what was refused again as soon as they hear that it was. A pause keeps that from filling the
-// network and the log; it is also how long something better may have to wait.
+// Control planes resend rejected rules as soon as they receive the NACK. A pause before the NACK prevents a loop. It also
+// delays the next valid rules.
 const (
 	refusedPause     = 100 * time.Millisecond
 	maxRejectedPause = 3 * time.Second
 )
 
-// reject reports rules that were refused, once, and pauses if they were before. It returns false if the context ends.
+// reject reports rejected rules once and pauses if the same rules were rejected before. It reports whether
+// to continue, which is false when ctx is done.
 func (c *client) reject(ctx context.Context, version string, err error) bool {
-	// With the fault, because a control plane that begins anew may use a version again.
+	// Includes the error, because a restarted control plane may reuse a version.
 	what := version + " " + err.Error()
 	if what != c.rejected {
 		c.rejected, c.pause = what, refusedPause
@@ -186,21 +186,21 @@ func (c *client) reject(ctx context.Context, version string, err error) bool {
 	return true
 }
 
-// shape has the fields of a message that are messages.
+// shape contains the fields of a message that are messages.
 type shape map[protowire.Number]shape
 
 var resourceShape = func() shape {
-	descriptor := shape{3: {5: {}}} // policies, and what they replace
+	descriptor := shape{3: {5: {}}} // policies, and the limits that they replace
 	descriptor[4] = descriptor
 	return shape{3: descriptor}
 }()
 
-// maxMessages bounds the descriptors and policies of all resources together: empty ones need two bytes each, and a hundred
-// times as much when they are decoded.
+// maxMessages is the maximum number of descriptors and policies of all resources together. An empty one takes 2 bytes, and
+// 100 times as much when it is decoded.
 const maxMessages = 200_000
 
-// bounded returns an error if an encoded message has too many others in it, or nested too deep. What it makes no sense of is
-// left to the decoder.
+// bounded returns an error if an encoded message contains too many messages or is nested too deep. Invalid encodings are left
+// to the decoder.
 func bounded(b []byte, s shape, depth int, count *int) error {
 	if depth > maxDepth+2 {
 		return fmt.Errorf("descriptors are nested more than %d deep: use fewer levels", maxDepth)
@@ -225,11 +225,11 @@ func bounded(b []byte, s shape, depth int, count *int) error {
 	return nil
 }
 
-// brief is an error with not too long a text: one of each of many rules would be more than a log line or a message to the
-// control plane can have.
+// brief truncates the text of an error, because the errors of many rules may exceed the size of a log line or of a message to
+// the control plane.
 type brief struct{ error }
 
-// maxText is how long it may be, in bytes.
+// maxText is the maximum length of the text in bytes.
 const maxText = 4 << 10
 
 func (b brief) Error() string {
@@ -242,7 +242,7 @@ func (b brief) Error() string {
 
 func (b brief) Unwrap() error { return b.error }
 
-// take puts what a response brings to use.
+// take applies the rules of a response.
 func (c *client) take(response *discovery.DiscoveryResponse) (err error) {
 	defer panics.Recover(func(e *panics.Error) { err = fmt.Errorf("version %s: %w", response.GetVersionInfo(), e) })
 	resources := make([]*conf.RateLimitConfig, 0, len(response.GetResources()))
@@ -254,7 +254,7 @@ func (c *client) take(response *discovery.DiscoveryResponse) (err error) {
 		}
 		r := &conf.RateLimitConfig{}
 		if err := any.UnmarshalTo(r); err != nil {
-			return fmt.Errorf("resource %d is no RateLimitConfig: %w", i+1, err)
+			return fmt.Errorf("resource %d is not a RateLimitConfig: %w", i+1, err)
 		}
 		resources = append(resources, r)
 	}

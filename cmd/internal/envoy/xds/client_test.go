@@ -22,14 +22,14 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// controlPlane is a control plane made as Envoy Gateway makes its own: go-control-plane's cache and server.
+// controlPlane is a control plane with the cache and server of go-control-plane, as in Envoy Gateway.
 type controlPlane struct {
 	t      *testing.T
 	addr   string
 	cache  cache.SnapshotCache
 	server *grpc.Server
 
-	asked chan *discovery.DiscoveryRequest // all that the client sends
+	asked chan *discovery.DiscoveryRequest // all requests of the client
 
 	mu      sync.Mutex // guards headers
 	headers metadata.MD
@@ -69,7 +69,7 @@ func (c *controlPlane) listen(addr string) {
 	go c.server.Serve(l)
 }
 
-// publish makes resources the node's, under a version.
+// publish sets the resources of a node under a version.
 func (c *controlPlane) publish(node, version string, configs ...*conf.RateLimitConfig) {
 	c.t.Helper()
 	var all []types.Resource
@@ -85,7 +85,7 @@ func (c *controlPlane) publish(node, version string, configs ...*conf.RateLimitC
 	}
 }
 
-// client is a client under test.
+// tested is a client under test.
 type tested struct {
 	sets chan *rules.Set
 	bad  chan error
@@ -123,7 +123,7 @@ func (c *controlPlane) follow(change func(*Config)) *tested {
 	return got
 }
 
-// next receives, and does not wait forever.
+// next receives a value, with a timeout.
 func next[T any](t *testing.T, what string, from <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -134,7 +134,7 @@ func next[T any](t *testing.T, what string, from <-chan T) (v T) {
 	return v
 }
 
-// answer is the next request that answers a response and is fine, or is a fault of which the text is a part.
+// answer returns the next ACK or, if fault is not empty, the next NACK, whose error must contain fault.
 func (c *controlPlane) answer(fault string) *discovery.DiscoveryRequest {
 	c.t.Helper()
 	for {
@@ -172,7 +172,7 @@ func TestFollow(t *testing.T) {
 	first := next(t, "request", c.asked)
 	if first.GetNode().GetId() != "envoy-ratelimit" || first.GetTypeUrl() != TypeURL ||
 		first.GetNode().GetMetadata().GetFields()["zone"].GetStringValue() != "a" {
-		t.Errorf("it asks with %v", first)
+		t.Errorf("the first request is %v", first)
 	}
 	c.mu.Lock()
 	if h := c.headers.Get("x-token"); len(h) != 1 || h[0] != "secret" {
@@ -180,7 +180,7 @@ func TestFollow(t *testing.T) {
 	}
 	c.mu.Unlock()
 	if a := c.answer(""); a.GetVersionInfo() != "1" {
-		t.Errorf("it answers %v", a)
+		t.Errorf("the request after valid rules is %v", a)
 	}
 
 	c.publish("envoy-ratelimit", "2", config("r", "d", &conf.RateLimitDescriptor{Key: "k", RateLimit: policy(0, 1)}))
@@ -188,12 +188,12 @@ func TestFollow(t *testing.T) {
 		t.Error(err)
 	}
 	if a := c.answer("invalid rate limit unit"); a.GetVersionInfo() != "1" || a.GetErrorDetail().GetCode() == 0 {
-		t.Errorf("to bad rules it answers %v", a)
+		t.Errorf("the request after invalid rules is %v", a)
 	}
 
 	c.publish("envoy-ratelimit", "3", oneLimit("r", "refused", 5))
 	if a := c.answer("not here"); a.GetVersionInfo() != "1" {
-		t.Errorf("to rules that are of no use it answers %v", a)
+		t.Errorf("the request after rules that Use rejects is %v", a)
 	}
 
 	c.publish("envoy-ratelimit", "4", oneLimit("r", "d", 6), oneLimit("s", "e", 7))
@@ -202,11 +202,11 @@ func TestFollow(t *testing.T) {
 		t.Errorf("the limits are %d and %d", n, m)
 	}
 	if a := c.answer(""); a.GetVersionInfo() != "4" {
-		t.Errorf("it answers %v", a)
+		t.Errorf("the request after valid rules is %v", a)
 	}
 }
 
-// A control plane that comes back is followed again, also if it begins with the same version.
+// After a restart of the control plane rules are received again, also with the same version.
 func TestControlPlaneComesBack(t *testing.T) {
 	c := newControlPlane(t)
 	c.publish("envoy-ratelimit", "1", oneLimit("r", "d", 5))
@@ -222,7 +222,7 @@ func TestControlPlaneComesBack(t *testing.T) {
 	}
 }
 
-// A message beyond the bound ends the stream and not the process.
+// A message beyond the bound ends the stream, not the process.
 func TestMessagesAreBounded(t *testing.T) {
 	c := newControlPlane(t)
 	c.publish("envoy-ratelimit", "1", oneLimit(strings.Repeat("r", 10_000), "d", 5))
@@ -234,7 +234,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	next(t, "set", got.sets)
 }
 
-// What was refused is sent again at once. That is neither reported twice nor answered as fast.
+// Control planes resend rejected rules at once. They are reported once, and the NACKs are delayed.
 func TestRefusedRulesComeAgain(t *testing.T) {
 	c := &client{cfg: Config{Failed: func(error) {}}}
 	reported := 0
@@ -244,20 +244,20 @@ func TestRefusedRulesComeAgain(t *testing.T) {
 		for range 10 {
 			c.reject(t.Context(), "1", bad)
 		}
-		// The first at once, then 0.1, 0.2, 0.4, 0.8, 1.6 and four times 3 seconds.
+		// Delays: 0, 0.1, 0.2, 0.4, 0.8, 1.6 and four times 3 s.
 		if took := time.Since(began); took != 15100*time.Millisecond || reported != 1 {
-			t.Errorf("ten times took %v, and %d were reported", took, reported)
+			t.Errorf("10 rejections took %v, and %d were reported", took, reported)
 		}
 		began = time.Now()
 		c.reject(t.Context(), "2", bad)
 		c.reject(t.Context(), "2", errors.New("worse"))
 		if took := time.Since(began); took != 0 || reported != 3 {
-			t.Errorf("something else took %v, and %d were reported", took, reported)
+			t.Errorf("another rejection took %v, and %d were reported", took, reported)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if c.reject(ctx, "2", errors.New("worse")) {
-			t.Error("it goes on when it should end")
+			t.Error("reject continues after the end of the context")
 		}
 	})
 }
@@ -270,6 +270,6 @@ func TestJitter(t *testing.T) {
 		least, most = min(least, d), max(most, d)
 	}
 	if least < time.Second/2 || most > 3*time.Second/2 || least > 600*time.Millisecond || most < 1400*time.Millisecond {
-		t.Errorf("a second becomes %v to %v", least, most)
+		t.Errorf("1 s with jitter is %v to %v", least, most)
 	}
 }

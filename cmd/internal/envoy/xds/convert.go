@@ -14,8 +14,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Convert compiles resources. If merge, several of them may have parts of one domain. Faults begin with the name of the
-// resource, and are in the words of Envoy's service.
+// Convert compiles resources. If merge is set, a domain may be split over several resources. Errors begin with the name of
+// the resource and have the texts of Envoy's service.
 func Convert(resources []*conf.RateLimitConfig, merge bool) (*rules.Set, error) {
 	var cfg rules.Config
 	c := &converter{}
@@ -46,7 +46,7 @@ func (c *converter) fault(format string, args ...any) {
 	c.faults = append(c.faults, &rules.Error{Pos: c.at, Msg: fmt.Sprintf(format, args...)})
 }
 
-// maxDepth bounds how deep descriptors may be nested. Those of a request have fewer entries.
+// maxDepth is the maximum nesting depth of descriptors. Descriptors of requests have fewer entries.
 const maxDepth = 64
 
 func (c *converter) descriptors(from []*conf.RateLimitDescriptor, depth int) []rules.DescriptorRule {
@@ -77,7 +77,7 @@ var windows = map[conf.RateLimitUnit]time.Duration{
 	unitWeek: 7 * 24 * time.Hour,
 }
 
-// Numbers of the protocol that are newer than the generated code.
+// Field numbers that are newer than the generated code.
 const (
 	unitMonth, unitYear, unitWeek conf.RateLimitUnit = 5, 6, 7
 
@@ -85,12 +85,12 @@ const (
 	fieldMetadata  protowire.Number = 8
 )
 
-// newer reads fields of a descriptor that the generated code does not know.
+// newer parses fields of a descriptor that are unknown to the generated code.
 func (c *converter) newer(r *rules.DescriptorRule, b []byte) {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return // the generated code has checked it
+			return // cannot happen: the decoder has checked it
 		}
 		b = b[n:]
 		value := b[:max(0, protowire.ConsumeFieldValue(number, kind, b))]

@@ -70,7 +70,7 @@ func TestConvertFaults(t *testing.T) {
 		name      string
 		resources []*conf.RateLimitConfig
 		merge     bool
-		want      string // nothing: it is fine
+		want      string // empty: valid
 	}{
 		{"none", nil, false, ""},
 		{"empty domain", []*conf.RateLimitConfig{config("r", "")}, false, "r: config file cannot have empty domain"},

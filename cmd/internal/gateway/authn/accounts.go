@@ -12,19 +12,19 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// A file of accounts is a list of mappings below one key. Messages about it never show what it holds: that may be a
-// secret in the wrong place, and messages go to logs.
+// An account file is a list of mappings below one key. Errors never contain parts of the file, because these could be secrets in
+// the wrong place, and errors are logged.
 
-// kind is what a file lists.
+// kind is a kind of account file: keys or users.
 type kind struct {
-	list   string // the key that the list is below
-	one    string // how messages call an entry
+	list   string // key of the list
+	one    string // name of an entry in errors
 	hash   func(text string) (fault string)
-	secret map[string]string // keys that people write secrets below, and what to write instead
-	unique bool              // no user is there twice
+	secret map[string]string // keys under which people may write secrets, and the advice for each
+	unique bool              // users must be unique
 }
 
-// entry is one account of a file.
+// entry is an account in a file.
 type entry struct {
 	account
 	hash string
@@ -44,15 +44,15 @@ type reader struct {
 }
 
 func (r *reader) fault(at *strictyaml.Node, format string, args ...any) {
-	const most = 100 // who has more has one mistake many times
-	if len(r.faults) < most {
+	const maxErrors = 100 // more are usually the same mistake repeated
+	if len(r.faults) < maxErrors {
 		r.faults = append(r.faults, &rules.Error{
 			Pos: rules.Position{File: r.file, Line: at.Line, Column: at.Column}, Msg: fmt.Sprintf(format, args...),
 		})
 	}
 }
 
-// readAccounts reads all files of a kind. The error joins all faults, each a [*rules.Error].
+// readAccounts reads all files of a kind. Its error joins all errors of the files, each a [*rules.Error].
 func readAccounts(k *kind, paths []string, content [][]byte) ([]entry, error) {
 	var all []entry
 	var faults []error
@@ -62,9 +62,9 @@ func readAccounts(k *kind, paths []string, content [][]byte) ([]entry, error) {
 		for _, e := range r.read(content[i]) {
 			at := strictyaml.Node{Line: e.line, Column: 1}
 			if first := hashes[e.hash]; first != nil {
-				r.fault(&at, "this hash is there twice, first at %s: remove one", first.at())
+				r.fault(&at, "duplicate hash, first at %s: remove one", first.at())
 			} else if first := users[e.identity.User]; first != nil && k.unique {
-				r.fault(&at, "this user is there twice, first at %s: remove one", first.at())
+				r.fault(&at, "duplicate user, first at %s: remove one", first.at())
 			}
 			hashes[e.hash], users[e.identity.User] = &e, &e
 			all = append(all, e)
@@ -94,8 +94,8 @@ func (r *reader) read(data []byte) []entry {
 		switch {
 		case f.Key.Text != r.kind.list:
 			r.fault(f.Key, "there is no such key: use %s", r.kind.list)
-		case f.Value.Kind == strictyaml.Null: // or the file is only half written
-			r.fault(f.Value, "%s: is empty: write a list, or [] if there are to be none", r.kind.list)
+		case f.Value.Kind == strictyaml.Null: // otherwise a half-written file would remove all accounts
+			r.fault(f.Value, "%s: is empty: write a list, or [] for none", r.kind.list)
 		case f.Value.Kind != strictyaml.Sequence:
 			r.fault(f.Value, "%s: write a list, each entry after a - and a space", r.kind.list)
 		default:
@@ -109,7 +109,7 @@ func (r *reader) read(data []byte) []entry {
 	return all
 }
 
-// discreet is a fault of YAML without what stands in the file.
+// discreet returns the text of a YAML error without parts of the file.
 func discreet(f strictyaml.Fault) string {
 	switch f.Reason {
 	case strictyaml.TooLarge:
@@ -182,7 +182,7 @@ func (r *reader) hash(n *strictyaml.Node) string {
 	return n.Text
 }
 
-// value reads what may become an attribute, and a header.
+// value reads a text that may become an attribute and a header value.
 func (r *reader) value(n *strictyaml.Node, what string) (string, bool) {
 	const most = 256
 	switch {
@@ -204,7 +204,7 @@ func (r *reader) expires(n *strictyaml.Node) time.Time {
 			return at
 		}
 	}
-	r.fault(n, "expires: write the day (UTC) or the time from which on it is of no use: 2027-01-31 or 2027-01-31T18:00:00Z")
+	r.fault(n, "expires: write the expiry date (UTC) or time, such as 2027-01-31 or 2027-01-31T18:00:00Z")
 	return time.Time{}
 }
 
@@ -226,7 +226,7 @@ func (r *reader) attributes(n *strictyaml.Node, into map[string]string) {
 		name := f.Key.Text
 		switch {
 		case slices.Contains(accountKeys, name):
-			r.fault(f.Key, "attributes: %s stands beside attributes, not below", name)
+			r.fault(f.Key, "attributes: write %s next to attributes, not in it", name)
 		case !attributeName.MatchString(name):
 			r.fault(f.Key, "attributes: write names of letters, digits and _ . - that begin with a letter")
 		default:

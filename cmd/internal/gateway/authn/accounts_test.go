@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the results of the transcripts")
 
-// Transcripts are cases of "==== case: NAME", a file, "==== result" and its faults. No fault shows what may be a secret.
+// Transcripts are cases of "==== case: NAME", a file, "==== result" and its errors. No error contains a possible secret.
 func TestFiles(t *testing.T) {
 	for name, open := range map[string]func(path string) error{
 		"keys":  func(path string) error { _, err := NewKeys(KeysConfig{Files: []string{path}}); return err },
@@ -69,7 +69,7 @@ func faultsOf(t *testing.T, err error) string {
 	return b.String()
 }
 
-// A hash may be in one file only, and who has many faults is not shown all of them.
+// A hash may be in one file only, and the number of reported errors is bounded.
 func TestSeveralFiles(t *testing.T) {
 	d := t.TempDir()
 	one, two := filepath.Join(d, "one"), filepath.Join(d, "two")

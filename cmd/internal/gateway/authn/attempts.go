@@ -17,56 +17,55 @@ import (
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
-// Attempts limits how often one address may show wrong credentials. Once it has shown too many, none of its credentials
-// are looked at until the limit has room again: were the right ones taken, the answer would tell who goes on guessing that
-// one was right.
+// Attempts limits wrong credentials per client address. Beyond the limit, no credentials from the address are checked until the
+// limit allows it again, not even right ones: otherwise the response would show an attacker that a guess was right.
 //
-// Every check is charged before it begins, and refunded unless it finds a guess, so that no more guesses are checked than
-// the limit allows, however many come at once. Where checks in progress hold all that is left, others wait for them: an
-// address whose many users all have right credentials never fails.
+// Every check is charged before it begins and refunded unless it finds a guess, so concurrent guesses cannot exceed the limit.
+// If checks in progress use all of the remaining quota, further checks wait for them, so an address with many users and only
+// right credentials is never denied.
 //
-// An account that logged in from an address in the last minutes has a bucket of its own there, which is used once that of
-// the address is empty. So an attacker behind the same address (NAT) locks out only accounts that are new there, and
-// those that it guesses at. Nothing counts for an account alone: guesses from other addresses lock no account out.
+// An account that logged in from an address in the last minutes (digestTTL) has its own bucket there, which is used when that of
+// the address is empty. So an attacker behind the same address (NAT) locks out only accounts that are new there, and those that
+// it guesses at. Nothing counts per account alone: guesses from other addresses lock no account out.
 type Attempts struct {
 	limiter *sluice.Limiter
 	seed    [sha256.Size]byte
-	known   digestCache // accounts by address
+	known   digestCache // recently used accounts by address
 
 	mu       sync.Mutex // guards checking
 	checking map[string]*checks
 }
 
-// checks are those in progress that a bucket was charged for; at least one.
+// checks are the checks in progress of a bucket; at least one.
 type checks struct {
 	n       int
-	waiting []chan int64 // each is sent a receipt, or closed if all checks found guesses
+	waiting []chan int64 // each receives a receipt, or is closed if all checks found guesses
 }
 
-// checkWait is how long a check waits for others.
+// checkWait is the maximum time that a check waits for others.
 const checkWait = passwordWait
 
-// NewAttempts limits by a limiter that counts for nothing else.
+// NewAttempts returns the limit on wrong credentials. The limiter must not be used for anything else.
 func NewAttempts(l *sluice.Limiter) *Attempts {
 	a := &Attempts{limiter: l, checking: make(map[string]*checks)}
 	_, _ = rand.Read(a.seed[:]) // never fails
 	return a
 }
 
-// max is how many wrong credentials may come from an address at once.
+// max returns the maximum burst of wrong credentials from an address.
 func (a *Attempts) max() int64 { return a.limiter.Rules()[0].Limit.Max() }
 
-// attempt is a check that was charged for.
+// attempt is a charged check.
 type attempt struct {
 	attempts *Attempts
 	from     string
 	bucket   string
 	receipt  int64
-	guess    bool // it is not refunded
+	guess    bool // do not refund
 }
 
-// begin charges for a check of credentials. It returns nil if there is no room, and how long there will be none. The error
-// is [ErrBusy] or the context's.
+// begin charges a check of credentials. If the limit denies it, the attempt is nil, and the duration is the time to retry after.
+// The error is [ErrBusy] or that of ctx.
 func (a *Attempts) begin(ctx context.Context, from, account string) (*attempt, time.Duration, error) {
 	t, wait, err := a.take(ctx, from, from)
 	if t == nil && err == nil && account != "" {
@@ -106,7 +105,7 @@ func (a *Attempts) take(ctx context.Context, from, bucket string) (*attempt, tim
 	return a.await(ctx, from, bucket, turn)
 }
 
-// await waits for a check that is refunded.
+// await waits until a check in progress is refunded and takes over its charge.
 func (a *Attempts) await(ctx context.Context, from, bucket string, turn chan int64) (*attempt, time.Duration, error) {
 	timer := time.NewTimer(checkWait)
 	defer timer.Stop()
@@ -127,15 +126,15 @@ func (a *Attempts) await(ctx context.Context, from, bucket string, turn chan int
 	return nil, max(d.RetryAfter, time.Second), nil
 }
 
-// leave waits no more. A turn that came meanwhile is passed on.
-func (a *Attempts) leave(t *attempt, turn chan int64, why error) error {
+// leave stops waiting. A charge that was received in the meantime is passed on.
+func (a *Attempts) leave(t *attempt, turn chan int64, reason error) error {
 	a.mu.Lock()
 	c := a.checking[t.bucket]
 	if c != nil {
 		if i := slices.Index(c.waiting, turn); i >= 0 {
 			c.waiting = slices.Delete(c.waiting, i, i+1)
 			a.mu.Unlock()
-			return why
+			return reason
 		}
 	}
 	a.mu.Unlock()
@@ -143,17 +142,17 @@ func (a *Attempts) leave(t *attempt, turn chan int64, why error) error {
 	if t.receipt, ok = <-turn; ok {
 		t.end()
 	}
-	return why
+	return reason
 }
 
-// right notes that an account has logged in.
+// right records that an account has logged in.
 func (t *attempt) right(account string) {
 	if account != "" {
 		t.attempts.known.add(t.attempts.sum(t.from, account), time.Now())
 	}
 }
 
-// end ends a check. If it is refunded, the next that waits may begin.
+// end ends a check. If it is refunded, the next waiting check can begin.
 func (t *attempt) end() {
 	a := t.attempts
 	a.mu.Lock()
@@ -175,8 +174,8 @@ func (t *attempt) end() {
 	}
 }
 
-// accountOf returns what credentials of a method say about whose they are: the user, or the key or token itself. It is
-// empty if they cannot be read.
+// accountOf returns the account that credentials of a method claim: the user name, or the key or token itself. It is empty if
+// they cannot be read.
 func accountOf(m *MethodInfo, h http.Header) string {
 	for i := range m.Places {
 		p := &m.Places[i]
@@ -196,7 +195,7 @@ func accountOf(m *MethodInfo, h http.Header) string {
 	return ""
 }
 
-// connection is the address of a connection, as one subscriber has it.
+// connection returns the address of a connection, /64 for IPv6.
 func connection(r *http.Request) string {
 	addr, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// admitAll asks for all requests at once, and counts the statuses of the responses.
+// admitAll admits all requests concurrently and counts the statuses.
 func admitAll(c *Chain, from string, requests []*http.Request) map[int]int {
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -33,8 +33,8 @@ func admitAll(c *Chain, from string, requests []*http.Request) map[int]int {
 	return statuses
 }
 
-// However many guesses come at once, no more are checked than the limit allows. A login from elsewhere passes beside them,
-// and so do those who logged in from the same address before.
+// Concurrent guesses do not exceed the limit. Logins from other addresses succeed, and so do accounts that logged in
+// from the same address before.
 func TestParallelGuesses(t *testing.T) {
 	const limit = 10
 	right := fakeHash(10, "a")
@@ -93,7 +93,7 @@ func TestParallelGuesses(t *testing.T) {
 	}
 }
 
-// looks counts how often credentials are looked at.
+// looks counts checks of credentials.
 type looks struct {
 	Method
 	n atomic.Int64
@@ -104,7 +104,7 @@ func (l *looks) Authenticate(r *http.Request) (Identity, error) {
 	return l.Method.Authenticate(r)
 }
 
-// Who is right never suffers from others who are at the same address, however many there are and however long it takes.
+// Concurrent right credentials from one address all succeed, however many there are and however long checks take.
 func TestParallelLogins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := allMethods(t)
@@ -129,7 +129,7 @@ func TestParallelLogins(t *testing.T) {
 	})
 }
 
-// Guesses at an account from the address where it logged in are bounded too: by one limit for the address and one for it.
+// Guesses at an account from the address where it logged in are limited too: by the bucket of the address and that of the account.
 func TestGuessesAtNeighbour(t *testing.T) {
 	m := allMethods(t)
 	c := NewChain(ChainConfig{Methods: []Method{m.basic}, Attempts: attempts(t, 10)})
@@ -146,7 +146,7 @@ func TestGuessesAtNeighbour(t *testing.T) {
 	}
 }
 
-// A client that leaves while it waits for the checks of others takes no turn away.
+// A client that leaves while it waits for other checks does not use up a charge.
 func TestLeavesWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := attempts(t, 1)

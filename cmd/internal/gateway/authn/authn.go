@@ -8,37 +8,37 @@ import (
 	"time"
 )
 
-// Identity is who a request is from. Its maps are shared and must not be changed.
+// Identity is the authenticated sender of a request. Its maps are shared and must not be modified.
 type Identity struct {
-	User       string            // empty: nobody said who they are
-	Claims     map[string]string // of a token; see [Claims]
-	Attributes map[string]string // user, plan and what the files say
-	forwarded  Place             // of credentials that are forwarded; zero: none
+	User       string            // empty: not authenticated
+	Claims     map[string]string // of a token; see flatten
+	Attributes map[string]string // user, plan and attributes of the account file
+	forwarded  Place             // header of forwarded credentials; zero: none
 }
 
-// Method is one way to say who one is.
+// Method is an authentication method.
 type Method interface {
-	// Authenticate returns [ErrNoCredentials] if the request has no credentials of this kind, a [*CredentialError] if it has wrong ones, and
-	// [ErrBusy] or [ErrUnavailable] if nobody can tell now.
+	// Authenticate returns [ErrNoCredentials] if the request has no credentials of this kind, a [*CredentialError] if it has wrong
+	// ones, and [ErrBusy] or [ErrUnavailable] if they cannot be checked now.
 	Authenticate(r *http.Request) (Identity, error)
-	// Info is the same always.
+	// Info returns a description that never changes.
 	Info() *MethodInfo
 }
 
 // MethodInfo describes a method.
 type MethodInfo struct {
-	Challenge string  // what WWW-Authenticate says to who has no credentials
-	Places    []Place // where the credentials are
-	Forward   bool    // they are forwarded, when they were right
+	Challenge string  // WWW-Authenticate header of responses to requests without credentials
+	Places    []Place // headers of the credentials
+	Forward   bool    // forward right credentials
 }
 
-// Place is a header that holds credentials.
+// Place is a header with credentials.
 type Place struct {
 	Header string // canonical
-	Scheme string // the word before them, such as Bearer; empty: there is none
+	Scheme string // authentication scheme, such as Bearer; empty: none
 }
 
-// in tells whether headers have something in the place. The scheme may be written in any case.
+// in reports whether headers contain credentials of this place. The scheme is case-insensitive.
 func (p *Place) in(h http.Header) bool {
 	for _, v := range h[p.Header] {
 		if p.Scheme == "" {
@@ -51,13 +51,13 @@ func (p *Place) in(h http.Header) bool {
 	return false
 }
 
-// cutScheme returns what stands behind a scheme.
+// cutScheme returns the value after a scheme.
 func cutScheme(value, scheme string) (string, bool) {
 	word, rest, _ := strings.Cut(value, " ")
 	return strings.TrimLeft(rest, " "), strings.EqualFold(word, scheme)
 }
 
-// read returns what is in the place. Two of them are wrong, whatever they are: nobody knows which one another program takes.
+// read returns the credentials of this place. Several are an error, because upstreams could use another one than this program.
 func (p *Place) read(h http.Header) (string, error) {
 	all := h[p.Header]
 	if !p.in(h) {
@@ -74,18 +74,18 @@ func (p *Place) read(h http.Header) (string, error) {
 }
 
 var (
-	// ErrNoCredentials is that there are no credentials of the kind.
+	// ErrNoCredentials means that a request has no credentials of the kind.
 	ErrNoCredentials = errors.New("authn: no credentials")
-	// ErrBusy is that too many passwords are being checked.
+	// ErrBusy means that too many passwords are being checked.
 	ErrBusy = errors.New("authn: too many passwords are being checked")
-	// ErrUnavailable is that there are no keys yet to check tokens with.
-	ErrUnavailable = errors.New("authn: there are no keys yet to check tokens with")
+	// ErrUnavailable means that there are no keys yet to verify tokens with.
+	ErrUnavailable = errors.New("authn: no keys yet to verify tokens with")
 )
 
-// CredentialError is why credentials are wrong, as their sender may read it.
+// CredentialError is the error for wrong credentials. Its text may be sent to the client.
 type CredentialError struct {
 	Reason string
-	// Guess is that they may have been guessed. It is not when they were right once, or somebody else's.
+	// Guess reports whether the credentials may have been guessed. Expired, disabled and foreign credentials are no guesses.
 	Guess bool
 }
 
@@ -93,7 +93,7 @@ func (w *CredentialError) Error() string { return "authn: " + w.Reason }
 
 func guess(reason string) error { return &CredentialError{Reason: reason, Guess: true} }
 
-// bearer is where tokens are.
+// bearer is the place of tokens.
 var bearer = Place{Header: "Authorization", Scheme: "Bearer"}
 
 func stale(format string, args ...any) error {
@@ -104,25 +104,25 @@ func stale(format string, args ...any) error {
 type Rejection struct {
 	Status     int      // 401, 429 or 503
 	Challenges []string // one WWW-Authenticate each, if it is 401
-	Detail     string   // in words
+	Detail     string   // for the client
 	RetryAfter time.Duration
-	Limit      int64 // of a 429: how many wrong credentials may come at once
+	Limit      int64 // of a 429: maximum burst of wrong credentials
 }
 
-// account is one entry of a file.
+// account is an entry of an account file.
 type account struct {
 	identity Identity
 	expires  time.Time // zero: never
 	disabled bool
 }
 
-// usable tells why credentials that are right are of no use, or nil.
+// usable returns an error if the account is disabled or expired.
 func (a *account) usable(what string, now time.Time) error {
 	switch {
 	case a.disabled:
-		return stale("%s is switched off: ask who gave it to you", what)
+		return stale("%s is disabled: contact its issuer", what)
 	case !a.expires.IsZero() && !now.Before(a.expires):
-		return stale("%s expired at %s: ask for another", what, a.expires.UTC().Format(time.RFC3339))
+		return stale("%s expired at %s: request a new one", what, a.expires.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

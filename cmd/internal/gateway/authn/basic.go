@@ -21,46 +21,46 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// BasicConfig is how [Basic] is made.
+// BasicConfig is the configuration of [Basic].
 type BasicConfig struct {
 	Files   []string
-	Realm   string // that browsers show; default Sluice
-	Forward bool   // names and passwords are forwarded
+	Realm   string // shown by browsers; default Sluice
+	Forward bool   // forward names and passwords
 }
 
-// Basic knows who a request is from by a name and a password. Files hold the passwords' bcrypt hashes.
+// Basic authenticates requests by user name and password. Account files contain bcrypt hashes of the passwords.
 //
-// Who does not exist costs as much as who does. A hash costs tens of milliseconds, on purpose, so that what was right is
-// remembered for a while, and only some are computed at once.
+// An unknown user takes as much time as a known one, so that timing does not reveal users. A hash takes tens of milliseconds on
+// purpose, so right passwords are cached for a while and the number of concurrent computations is bounded.
 type Basic struct {
 	files
 	info   MethodInfo
-	secret []byte // of what is remembered, and of which cost who does not exist has
+	secret []byte // key of cached digests and of the choice of dummy hashes
 	now    func() time.Time
 	live   atomic.Pointer[users]
 	right  digestCache
 	slots  chan struct{}
-	// compare is bcrypt's, but for tests that count.
+	// compare is bcrypt.CompareHashAndPassword, except in tests.
 	compare func(hash, password []byte) error
 }
 
-// users are those of the files.
+// users are the users of all files.
 type users struct {
 	byName map[string]*entry
-	dummy  []string // hashes of nothing, with the costs that users' have, as often as they have them
+	dummy  []string // hashes without a password, with the same distribution of costs as those of users
 }
 
 const (
 	minPasswordCost, maxPasswordCost = 10, 14
-	// DefaultCost of passwords that are hashed here.
+	// DefaultCost is the bcrypt cost of new hashes.
 	DefaultCost      = 12
-	maxPasswordBytes = 72 // bytes: bcrypt passes over the rest
+	maxPasswordBytes = 72 // bcrypt ignores the rest
 	passwordWait     = 2 * time.Second
 )
 
 var basicPlace = Place{Header: "Authorization", Scheme: "Basic"}
 
-// NewBasic reads the files. The error joins all faults, each a [*rules.Error].
+// NewBasic reads the files. Its error joins all errors of the files, each a [*rules.Error].
 func NewBasic(cfg BasicConfig) (*Basic, error) {
 	if cfg.Realm == "" {
 		cfg.Realm = "Sluice"
@@ -85,20 +85,20 @@ var userKind = kind{
 	secret: map[string]string{"password": plainPassword, "pass": plainPassword, "secret": plainPassword},
 }
 
-const plainPassword = "a password in plain text can be used by whoever reads this file: write hash: with what `sluice password` prints for it, and remove it here"
+const plainPassword = "every reader of this file can use a password in plain text: write hash: with the output of `sluice password`, and remove the password"
 
 func checkPasswordHash(text string) string {
 	cost, err := bcrypt.Cost([]byte(text))
 	switch {
 	case err != nil || len(text) != 60:
-		return "hash: write a bcrypt hash, as `sluice password` prints. If this is the password itself, whoever reads this file can use it"
+		return "hash: write a bcrypt hash, as `sluice password` prints. If this is the password itself, every reader of this file can use it"
 	case cost < minPasswordCost || cost > maxPasswordCost:
-		return fmt.Sprintf("hash: its cost is %d: below %d it is cheap to guess, above %d it takes all of a server. Hash the password with `sluice password`", cost, minPasswordCost, maxPasswordCost)
+		return fmt.Sprintf("hash: the cost is %d: below %d guessing is too cheap, above %d checking takes too much CPU time: hash the password with `sluice password`", cost, minPasswordCost, maxPasswordCost)
 	}
 	return ""
 }
 
-// use takes the content of the files.
+// use replaces the users by those in the content of the files.
 func (b *Basic) use(content [][]byte) error {
 	all, err := readAccounts(&userKind, b.paths, content)
 	if err != nil {
@@ -109,11 +109,11 @@ func (b *Basic) use(content [][]byte) error {
 	for i := range all {
 		if strings.Contains(all[i].identity.User, ":") {
 			reader := reader{file: all[i].file}
-			reader.fault(&strictyaml.Node{Line: all[i].line, Column: 1}, "user: a name that is sent with a password has no colon in it")
+			reader.fault(&strictyaml.Node{Line: all[i].line, Column: 1}, "user: the name of a user with a password must not contain a colon")
 			return reader.faults[0]
 		}
 		u.byName[all[i].identity.User] = &all[i]
-		cost, _ := bcrypt.Cost([]byte(all[i].hash)) // it was looked at
+		cost, _ := bcrypt.Cost([]byte(all[i].hash)) // cannot fail: already checked
 		if dummies[cost] == "" {
 			dummies[cost] = dummyHash(cost)
 		}
@@ -126,12 +126,12 @@ func (b *Basic) use(content [][]byte) error {
 	return nil
 }
 
-// dummyHash is a hash that no password has: its salt and sum are letters that were made up.
+// dummyHash returns a well-formed hash that matches no password.
 func dummyHash(cost int) string {
 	return fmt.Sprintf("$2a$%02d$%s", cost, "sLuiceKnowsNobodyOfThaOT"[:22]+strings.Repeat("A", 31))
 }
 
-// Len is how many users there are.
+// Len returns the number of users.
 func (b *Basic) Len() int { return len(b.live.Load().byName) }
 
 // Info implements [Method].
@@ -169,13 +169,13 @@ func (b *Basic) Authenticate(r *http.Request) (Identity, error) {
 	return id, nil
 }
 
-// pick chooses one of n for a name, always the same.
+// pick returns a number below n that depends only on the name.
 func (b *Basic) pick(name string, n int) int {
 	sum := b.sum("pick", name)
 	return int(binary.BigEndian.Uint64(sum[:8]) % uint64(n))
 }
 
-// sum is a digest of texts that nobody else can compute.
+// sum returns a keyed digest of texts.
 func (b *Basic) sum(texts ...string) (sum [sha256.Size]byte) {
 	h := hmac.New(sha256.New, b.secret)
 	for _, t := range texts {
@@ -188,7 +188,7 @@ func (b *Basic) sum(texts ...string) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// verify tells whether a hash is of a password.
+// verify returns whether a hash matches a password.
 func (b *Basic) verify(ctx context.Context, name, password, hash string) (bool, error) {
 	sum := b.sum("right", name, password, hash)
 	if b.right.has(sum, b.now()) {
@@ -200,7 +200,7 @@ func (b *Basic) verify(ctx context.Context, name, password, hash string) (bool, 
 	case b.slots <- struct{}{}:
 		defer func() { <-b.slots }()
 	case <-waiting.Done():
-		if ctx.Err() == nil { // the client is still there
+		if ctx.Err() == nil { // the client has not left
 			bounds.CredentialChecks.Reached()
 		}
 		return false, ErrBusy
@@ -213,16 +213,16 @@ func (b *Basic) verify(ctx context.Context, name, password, hash string) (bool, 
 	return true, nil
 }
 
-// HashPassword is the hash of a password for a file of users.
+// HashPassword returns the hash of a password for an account file.
 func HashPassword(password string, cost int) (string, error) {
 	const least = 8
 	switch {
 	case len(password) < least:
-		return "", fmt.Errorf("a password of %d bytes is quickly guessed: use at least %d", len(password), least)
+		return "", fmt.Errorf("the password has %d bytes and can be guessed: use at least %d", len(password), least)
 	case len(password) > maxPasswordBytes:
-		return "", fmt.Errorf("the password has %d bytes: bcrypt looks at %d", len(password), maxPasswordBytes)
+		return "", fmt.Errorf("the password has %d bytes: bcrypt uses at most %d", len(password), maxPasswordBytes)
 	case cost < minPasswordCost || cost > maxPasswordCost:
-		return "", fmt.Errorf("the cost is between %d and %d", minPasswordCost, maxPasswordCost)
+		return "", fmt.Errorf("the cost must be between %d and %d", minPasswordCost, maxPasswordCost)
 	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), cost)
 	return string(hash), err

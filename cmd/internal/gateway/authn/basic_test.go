@@ -38,10 +38,10 @@ func user(name, hash, more string) string {
 	return fmt.Sprintf("- {user: %s, plan: pro, hash: %q%s}\n", name, hash, more)
 }
 
-// Real hashes, which are cheaper than files may have them. The rest of the tests counts instead.
+// Real hashes, of lower cost than allowed in files. The other tests count computations instead.
 func TestPasswords(t *testing.T) {
 	b := usersOf(t, user("ada", fakeHash(10, "a"), ""))
-	long := strings.Repeat("x", 72) // bcrypt does not look further
+	long := strings.Repeat("x", 72) // bcrypt ignores the rest
 	hash, err := bcrypt.GenerateFromPassword([]byte(long), bcrypt.MinCost)
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// counted has a method count what it computes, at what cost, and compare texts instead: "ada"'s password is her hash.
+// counted replaces bcrypt: it records the cost of each computation and compares texts, so the hash of ada is her password.
 func counted(b *Basic) *[]int {
 	var mu sync.Mutex
 	costs := new([]int)
@@ -107,7 +107,7 @@ func fakeHash(cost int, letter string) string {
 	return fmt.Sprintf("$2a$%d$%s", cost, strings.Repeat(letter, 53))
 }
 
-// Whoever it is, one hash is computed, and who does not exist has the cost of somebody who does, always the same.
+// Every check computes one hash, and an unknown user has the cost of a known one, always the same.
 func TestPasswordsCostTheSame(t *testing.T) {
 	ten, twelve := fakeHash(10, "a"), fakeHash(12, "b")
 	b := usersOf(t, user("ada", ten, "")+user("bob", twelve, "")+user("off", fakeHash(10, "c"), ", disabled: true"))
@@ -124,7 +124,7 @@ func TestPasswordsCostTheSame(t *testing.T) {
 	for text, want := range map[string]string{
 		"ada:x": wrong, "ada:": wrong, "bob:x": wrong, "off:x": wrong, "nobody:x": wrong, ":": wrong, "ada:" + twelve: wrong,
 		"ada:" + strings.Repeat("x", 80): wrong, "nobody:" + strings.Repeat("x", 80): wrong,
-		"ada:" + ten: "ada", "off:" + fakeHash(10, "c"): "the password is switched off: ask who gave it to you",
+		"ada:" + ten: "ada", "off:" + fakeHash(10, "c"): "the password is disabled: contact its issuer",
 	} {
 		if got, _ := ask(text); got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
@@ -139,7 +139,7 @@ func TestPasswordsCostTheSame(t *testing.T) {
 		}
 		seen[cost]++
 	}
-	if seen[10] < 150 || seen[12] < 60 { // two of three, and one
+	if seen[10] < 150 || seen[12] < 60 { // 2/3 and 1/3 of the names
 		t.Errorf("who does not exist costs %v", seen)
 	}
 	if verdict(b.Authenticate(credentials("nobody:"+b.live.Load().dummy[0]))) == "nobody" {
@@ -177,7 +177,7 @@ func TestBasicHeaders(t *testing.T) {
 	}
 }
 
-// What was right is remembered for a while, in bounded memory, and not once the password is another.
+// Right passwords are cached for a while, in bounded memory, and not after the password has changed.
 func TestPasswordsAreCached(t *testing.T) {
 	b := usersOf(t, user("ada", fakeHash(10, "a"), ""))
 	now := time.Unix(1000, 0)
@@ -204,7 +204,7 @@ func TestPasswordsAreCached(t *testing.T) {
 	ask(right, wrong, 1)
 	put(t, b.paths[0], "users:\n"+user("ada", fakeHash(10, "a"), ", disabled: true"))
 	b.Reload(slog.New(slog.DiscardHandler))
-	ask(right, "the password is switched off: ask who gave it to you", 0)
+	ask(right, "the password is disabled: contact its issuer", 0)
 
 	var m digestCache
 	for i := range 3 * maxCachedDigests {
@@ -218,7 +218,7 @@ func TestPasswordsAreCached(t *testing.T) {
 	}
 }
 
-// Only some hashes are computed at once; others wait a while, and are then told to come again.
+// The number of concurrent hash computations is bounded; other checks wait and then fail with ErrBusy.
 func TestPasswordsAtOnce(t *testing.T) {
 	b := usersOf(t, user("ada", fakeHash(10, "a"), ""))
 	synctest.Test(t, func(t *testing.T) {

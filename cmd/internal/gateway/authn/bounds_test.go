@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// Bounds are counted once when they are exceeded, and not at their border.
+// Exceeding a bound is counted once; reaching it exactly is not counted.
 func TestCounts(t *testing.T) {
 	claims := map[string]any{}
 	for i := range 256 {

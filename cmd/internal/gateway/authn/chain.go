@@ -9,24 +9,24 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// ChainConfig is how a [Chain] is made.
+// ChainConfig is the configuration of a [Chain].
 type ChainConfig struct {
 	Methods  []Method
-	Optional bool      // who has no credentials is let in as nobody
-	Attempts *Attempts // limits wrong ones; nil: they are not
-	Headers  *Headers  // that tell upstreams who it is; nil: none
-	// Client is the address that attempts count for, behind proxies that are trusted, say. Default: the connection's.
+	Optional bool      // accept requests without credentials, without an identity
+	Attempts *Attempts // limit on wrong credentials; nil: unlimited
+	Headers  *Headers  // identity headers for upstreams; nil: none
+	// Client returns the address that Attempts counts by, for example behind trusted proxies. Default: that of the connection.
 	Client func(*http.Request) string
 }
 
-// Chain is how the requests of a route say who they are from. One without methods lets all in, as nobody.
+// Chain is the authentication of a route. Without methods it accepts all requests, without an identity.
 type Chain struct {
 	cfg        ChainConfig
 	challenges []string
 }
 
-// NewChain makes a chain. API keys are asked for before tokens: both may be in Authorization: Bearer, and keys know
-// which are not theirs.
+// NewChain returns a chain. It tries API keys before tokens: both may be in Authorization: Bearer, and the API key method leaves
+// values that look like tokens to the next method.
 func NewChain(cfg ChainConfig) *Chain {
 	cfg.Methods = slices.Clone(cfg.Methods)
 	slices.SortStableFunc(cfg.Methods, func(a, b Method) int { return rank(a) - rank(b) })
@@ -47,8 +47,8 @@ func rank(m Method) int {
 	return 1
 }
 
-// Admit says who a request is from, or how it is to be refused. It removes what the client says in the headers that tell
-// who it is, and sets them, so that rules may use them.
+// Admit returns the identity of a request, or its rejection. It removes identity headers that the client sent and sets them from
+// the identity, so that rules can use them.
 func (c *Chain) Admit(r *http.Request) (Identity, *Rejection) {
 	c.cfg.Headers.Clean(r.Header)
 	id, refused := c.admit(r)
@@ -70,7 +70,7 @@ func (c *Chain) admit(r *http.Request) (Identity, *Rejection) {
 			continue
 		}
 		if c.cfg.Attempts != nil && try == nil {
-			// Before anything is looked at, so that neither the answer nor its time tells whether it would have been right.
+			// Before the check, so that neither the response nor its timing reveals whether the credentials are right.
 			var wait time.Duration
 			var err error
 			try, wait, err = c.cfg.Attempts.begin(r.Context(), c.cfg.Client(r), accountOf(m.Info(), r.Header))
@@ -106,7 +106,7 @@ func (c *Chain) admit(r *http.Request) (Identity, *Rejection) {
 	if c.cfg.Optional || len(c.cfg.Methods) == 0 {
 		return Identity{}, nil
 	}
-	return Identity{}, &Rejection{Status: http.StatusUnauthorized, Challenges: c.challenges, Detail: "say who you are: the WWW-Authenticate header tells how"}
+	return Identity{}, &Rejection{Status: http.StatusUnauthorized, Challenges: c.challenges, Detail: "credentials are required: see the WWW-Authenticate header"}
 }
 
 func isGuess(err error) bool {
@@ -114,7 +114,7 @@ func isGuess(err error) bool {
 	return errors.As(err, &wrong) && wrong.Guess
 }
 
-// reject is the answer when a method cannot say who it is.
+// reject returns the rejection for the error of a method.
 func (c *Chain) reject(err error) *Rejection {
 	var wrong *CredentialError
 	switch {
@@ -125,13 +125,13 @@ func (c *Chain) reject(err error) *Rejection {
 	case errors.Is(err, ErrUnavailable):
 		return &Rejection{Status: http.StatusServiceUnavailable, Detail: "tokens cannot be checked yet: try again", RetryAfter: 5 * time.Second}
 	}
-	return &Rejection{Status: http.StatusServiceUnavailable, Detail: "nobody can tell now who you are: try again", RetryAfter: time.Second}
+	return &Rejection{Status: http.StatusServiceUnavailable, Detail: "authentication is unavailable: try again", RetryAfter: time.Second}
 }
 
 func tooMany(wait time.Duration, limit int64) *Rejection {
 	return &Rejection{
 		Status: http.StatusTooManyRequests, RetryAfter: wait, Limit: limit,
-		Detail: "too many wrong credentials came from your address, and until there is room again no others are looked at",
+		Detail: "too many wrong credentials from your address: no credentials are checked until the time in Retry-After",
 	}
 }
 
@@ -148,8 +148,8 @@ func (c *Chain) Reads(header string) bool {
 	return c.cfg.Headers != nil && slices.ContainsFunc(c.cfg.Headers.all, func(t identityHeader) bool { return t.header == header })
 }
 
-// Strip removes credentials from what is forwarded: those of all methods, but for the ones that were found right if their
-// method forwards them. Nobody has looked at the rest, and upstreams may think that somebody did.
+// Strip removes the credentials of all methods from a forwarded request, except right ones of a method with Forward. The others
+// have not been checked, and upstreams might assume that they have.
 func (c *Chain) Strip(h http.Header, id *Identity) {
 	for _, m := range c.cfg.Methods {
 		for _, p := range m.Info().Places {

@@ -12,12 +12,12 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// methods are one of each kind, that know ada.
+// methods contains one method of each kind, with the user ada.
 type methods struct {
 	keys  *Keys
 	jwt   *JWT
 	basic *Basic
-	token string // that is right
+	token string // a valid token
 }
 
 func allMethods(t testing.TB) *methods {
@@ -45,7 +45,7 @@ func attempts(t testing.TB, most int64) *Attempts {
 func TestChain(t *testing.T) {
 	m := allMethods(t)
 	login := "Basic " + strings.TrimPrefix(credentials("ada:"+fakeHash(10, "a")).Header.Get("Authorization"), "Basic ")
-	all := NewChain(ChainConfig{Methods: []Method{m.basic, m.jwt, m.keys}}) // keys are asked first, in any order
+	all := NewChain(ChainConfig{Methods: []Method{m.basic, m.jwt, m.keys}}) // keys are tried first, in any order
 	optional := NewChain(ChainConfig{Methods: []Method{m.keys, m.jwt, m.basic}, Optional: true})
 	only := NewChain(ChainConfig{Methods: []Method{m.jwt}})
 	open := NewChain(ChainConfig{})
@@ -58,17 +58,17 @@ func TestChain(t *testing.T) {
 		{all, []string{"Authorization", "Bearer key-of-ada"}, "ada"},
 		{all, []string{"Authorization", "Bearer " + m.token}, "ada"},
 		{all, []string{"Authorization", login}, "ada"},
-		{all, nil, `401 say who you are: the WWW-Authenticate header tells how`},
-		{all, []string{"Authorization", "Negotiate x"}, `401 say who you are: the WWW-Authenticate header tells how`},
-		{all, []string{"Authorization", "Bearer wrong"}, "401 the API key is not known"},
+		{all, nil, `401 credentials are required: see the WWW-Authenticate header`},
+		{all, []string{"Authorization", "Negotiate x"}, `401 credentials are required: see the WWW-Authenticate header`},
+		{all, []string{"Authorization", "Bearer wrong"}, "401 the API key is unknown"},
 		{all, []string{"Authorization", "Bearer a.b.c"}, "401 the token cannot be read: send a signed JWT"},
-		{all, []string{"X-Api-Key", "wrong", "Authorization", "Bearer " + m.token}, "401 the API key is not known"}, // nothing else is tried
-		{all, []string{"X-Api-Key", "key-of-old"}, "401 the API key expired at 2020-01-01T00:00:00Z: ask for another"},
-		{only, []string{"X-Api-Key", "key-of-ada"}, `401 say who you are: the WWW-Authenticate header tells how`},
+		{all, []string{"X-Api-Key", "wrong", "Authorization", "Bearer " + m.token}, "401 the API key is unknown"}, // no other method is tried
+		{all, []string{"X-Api-Key", "key-of-old"}, "401 the API key expired at 2020-01-01T00:00:00Z: request a new one"},
+		{only, []string{"X-Api-Key", "key-of-ada"}, `401 credentials are required: see the WWW-Authenticate header`},
 		{only, []string{"Authorization", "Bearer key-of-ada"}, "401 the token cannot be read: send a signed JWT"},
 		{optional, nil, ""},
 		{optional, []string{"X-Api-Key", "key-of-ada"}, "ada"},
-		{optional, []string{"X-Api-Key", "wrong"}, "401 the API key is not known"},
+		{optional, []string{"X-Api-Key", "wrong"}, "401 the API key is unknown"},
 		{open, []string{"X-Api-Key", "wrong"}, ""},
 	} {
 		id, refused := tt.chain.Admit(request(tt.headers...))
@@ -90,7 +90,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// What was used to get in, and what nobody looked at, is not forwarded, unless it is to be.
+// Credentials, checked or not, are forwarded only if their method forwards them and they are right.
 func TestStrip(t *testing.T) {
 	m := allMethods(t)
 	kept := keysOf(t, KeysConfig{Bearer: true, Forward: true}, "")
@@ -99,7 +99,7 @@ func TestStrip(t *testing.T) {
 	for _, tt := range []struct {
 		methods []Method
 		headers []string
-		want    string // what is left
+		want    string // remaining headers
 	}{
 		{[]Method{m.keys}, []string{"X-Api-Key", "key-of-ada", "X_Api_Key", "x", "Accept", "*/*"}, "Accept"},
 		{[]Method{m.keys}, []string{"Authorization", "Bearer key-of-ada"}, ""},
@@ -107,7 +107,7 @@ func TestStrip(t *testing.T) {
 		{[]Method{m.keys}, []string{"X-Api-Key", "key-of-ada", "Authorization", "Bearer a.b.c"}, ""},
 		{[]Method{kept}, []string{"X-Api-Key", "key-of-ada"}, "X-Api-Key"},
 		{[]Method{kept}, []string{"Authorization", "Bearer key-of-ada"}, "Authorization"},
-		{[]Method{kept, m.jwt}, []string{"X-Api-Key", "key-of-ada", "Authorization", "Bearer a.b.c"}, "X-Api-Key"}, // nobody looked at it
+		{[]Method{kept, m.jwt}, []string{"X-Api-Key", "key-of-ada", "Authorization", "Bearer a.b.c"}, "X-Api-Key"}, // not checked
 		{[]Method{m.jwt}, []string{"Authorization", "Bearer " + m.token}, "Authorization"},
 		{[]Method{m.keys, m.jwt}, []string{"Authorization", "Bearer " + m.token}, "Authorization"},
 		{[]Method{m.keys, away}, []string{"Authorization", "Bearer " + m.token}, ""},
@@ -150,7 +150,7 @@ func TestIdentityHeaders(t *testing.T) {
 		"wrong":   {[]string{"X-Api-Key", "wrong"}, "X-Api-Key: wrong, X-Users: stays"},
 	} {
 		r := request(append(spoofed, tt.headers...)...)
-		r.Header["X_user"] = []string{"root"} // as HTTP/2 brings it
+		r.Header["X_user"] = []string{"root"} // as received over HTTP/2
 		NewChain(ChainConfig{Methods: []Method{m.keys, m.jwt}, Optional: true, Headers: h}).Admit(r)
 		var got []string
 		for name, values := range r.Header {
@@ -171,7 +171,7 @@ func TestIdentityHeaders(t *testing.T) {
 	if _, err := NewHeaders(map[string]string{"X-User": "user", "X_User": "plan"}); err == nil {
 		t.Error("two headers that are one to some are taken")
 	}
-	// What would be another value once it is read is left out.
+	// Values that would be parsed as another value are omitted.
 	id := &Identity{Claims: map[string]string{"team": "a\r\nX-Admin: 1"}, Attributes: map[string]string{"user": " ada", "plan": "größe"}}
 	to := http.Header{}
 	h.set(to, id)
@@ -180,7 +180,7 @@ func TestIdentityHeaders(t *testing.T) {
 	}
 }
 
-// Who has shown too many wrong credentials is not listened to, not even with right ones; others are.
+// After too many wrong credentials no credentials from the address are checked, not even right ones; other addresses are served.
 func TestAttempts(t *testing.T) {
 	m := allMethods(t)
 	c := NewChain(ChainConfig{Methods: []Method{m.keys, m.jwt}, Optional: true, Attempts: attempts(t, 3)})
@@ -227,7 +227,7 @@ func TestAttempts(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, got, tt.want)
 		}
 	}
-	for i, want := range []int{401, 401, 401, 429} { // one subscriber has many addresses
+	for i, want := range []int{401, 401, 401, 429} { // the addresses of one /64
 		if got := ask(fmt.Sprintf("[2001:db8::%d]:1", i), "X-Api-Key", "wrong"); got != want {
 			t.Errorf("IPv6, attempt %d: %d, want %d", i, got, want)
 		}
@@ -257,7 +257,7 @@ type failing struct{ err error }
 func (f failing) Authenticate(*http.Request) (Identity, error) { return Identity{}, f.err }
 func (f failing) Info() *MethodInfo                            { return &MethodInfo{Places: []Place{{Header: "X-Api-Key"}}} }
 
-// What a request costs that says who it is.
+// BenchmarkAdmit measures the authentication of a request.
 func BenchmarkAdmit(b *testing.B) {
 	m := allMethods(b)
 	h, err := NewHeaders(map[string]string{"X-User": "user"})

@@ -6,10 +6,10 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// begins finds how a file of keys or users begins, also if it is no YAML.
+// begins matches the first key of an account or rule file, even if the file is invalid YAML.
 var begins = regexp.MustCompile(`(?m)^(keys|users|rules|domain):`)
 
-// kindOf is what a file lists, or nil.
+// kindOf returns the kind of an account file, or nil for other files.
 func kindOf(data []byte) *kind {
 	list := ""
 	if root, faults := strictyaml.Parse(data); len(faults) == 0 {
@@ -27,10 +27,10 @@ func kindOf(data []byte) *kind {
 	return nil
 }
 
-// IsAccountFile reports whether a file lists keys or users, as distinct from rules. Its lines are not to be shown.
+// IsAccountFile reports whether a file lists keys or users. Its lines must not be shown, because they may contain secrets.
 func IsAccountFile(data []byte) bool { return kindOf(data) != nil }
 
-// Check finds the faults of a file that lists keys or users. The error joins all, each a [*rules.Error].
+// Check checks an account file. Its error joins all errors, each a [*rules.Error].
 func Check(path string, data []byte) error {
 	_, err := readAccounts(kindOf(data), []string{path}, [][]byte{data})
 	return err

@@ -12,21 +12,21 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// Bounds of what a token says.
+// Bounds of the claims of a token.
 const (
 	maxClaims     = 256
-	maxClaimBytes = 4 << 10 // of one value
-	deepestClaim  = 8       // names
+	maxClaimBytes = 4 << 10 // per value
+	deepestClaim  = 8       // levels of nesting
 )
 
-// flatten makes texts of claims, so that rules can be about them. Texts are as they are, numbers as they were written.
-// What is inside another has both names: {"team": {"id": 7}} is team.id: 7. A list is its JSON, and its texts and numbers
-// have their place as a name: {"roles": ["a", "b"]} is roles: ["a","b"], roles.0: a and roles.1: b.
+// flatten converts claims to texts for rules. Strings are unchanged, numbers are as in the token. Nested names are joined with
+// dots: {"team": {"id": 7}} becomes team.id: 7. A list becomes its JSON, and its strings and numbers are also named by index:
+// {"roles": ["a", "b"]} becomes roles: ["a","b"], roles.0: a and roles.1: b.
 //
-// Two different tokens are two different sets of texts, as far as they go: a name with a dot in it is taken only at the top,
-// where issuers use such ("https://example.com/plan"), and counts more than one that is made of several.
+// Different tokens must not become the same texts. So a name with a dot is accepted only at the top level, where issuers use such
+// names ("https://example.com/plan"), and takes precedence over a joined name.
 //
-// It returns nil if there is too much of it.
+// It returns nil if the claims exceed a bound.
 func flatten(claims map[string]any) map[string]string {
 	f := flattened{into: make(map[string]string, len(claims))}
 	top := slices.Sorted(maps.Keys(claims))
@@ -91,8 +91,8 @@ func (f *flattened) put(name, value string) {
 	f.into[name] = value
 }
 
-// isOne reports whether JSON is one value, without anything behind it, in which no object has a name twice: programs differ
-// in which of two they take.
+// isOne reports whether b is exactly one JSON value without duplicate names in objects. Programs differ in which of two values
+// they use.
 func isOne(b []byte) bool {
 	d := json.NewDecoder(bytes.NewReader(b))
 	if !isUnique(d) {
@@ -128,7 +128,7 @@ func isUnique(d *json.Decoder) bool {
 	return err == nil
 }
 
-// isText reports whether a claim, named as flatten names it, is a string that stands in no list.
+// isText reports whether a claim, named as by flatten, is a string outside of lists.
 func isText(claims map[string]any, name string) bool {
 	if value, there := claims[name]; there {
 		_, text := value.(string)
@@ -139,11 +139,11 @@ func isText(claims map[string]any, name string) bool {
 	return nested && isText(inner, rest)
 }
 
-// text is JSON without spaces, and without escapes that only HTML needs.
+// text returns compact JSON without HTML escapes.
 func text(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // it was JSON
+	_ = e.Encode(v) // cannot fail: decoded from JSON
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -13,12 +13,12 @@ const (
 	digestTTL        = 5 * time.Minute
 )
 
-// digestCache holds keyed digests for digestTTL: of credentials that were right, and of accounts by address. That of a password has its name and hash, so that a password that is
-// changed is not found. Wrong ones are not stored: guessing stays slow. Nothing can be told by how long a look
-// takes, but by who has the password.
+// digestCache caches keyed digests for digestTTL: of right passwords, and of accounts by address. The digest of a password
+// includes user name and hash, so a changed password is not found. Wrong passwords are not cached, so guessing stays slow. The time
+// of a lookup reveals nothing without the password.
 type digestCache struct {
 	mu  sync.Mutex
-	all map[[sha256.Size]byte]time.Time // when it was right
+	all map[[sha256.Size]byte]time.Time // time of the last successful check
 }
 
 func (m *digestCache) has(sum [sha256.Size]byte, now time.Time) bool {
@@ -40,7 +40,7 @@ func (m *digestCache) add(sum [sha256.Size]byte, now time.Time) {
 			break
 		}
 		bounds.RememberedLogins.Reached()
-		delete(m.all, old) // any: who has the password is asked for it again
+		delete(m.all, old) // any entry: its password is checked again next time
 	}
 	m.all[sum] = now
 }

@@ -1,13 +1,13 @@
-// Package authn tells who a request is from: by an API key, a signed token (JWT), or a user's name and password.
+// Package authn authenticates requests by API key, signed token (JWT), or user name and password.
 //
-// Each is a [Method]. A [Chain] asks the methods of a route in turn, and is all that a gateway needs: [Chain.Admit] says who
-// it is or how the request is refused, and [Chain.Strip] takes the credentials out of what is forwarded.
+// Each of these is a [Method]. A [Chain] combines the methods of a route: [Chain.Admit] returns the identity or the rejection of a
+// request, and [Chain.Strip] removes credentials from forwarded requests.
 //
-// What must hold:
+// Invariants:
 //
-//   - Credentials are in no log, error or identity, nor are they in the files: those hold hashes.
-//   - The first method that finds credentials of its kind decides. Wrong ones are refused, and nothing else is tried.
-//   - The time that a refusal takes does not tell how nearly right something was, nor who exists.
-//   - A file that cannot be used never replaces one that could.
-//   - What a client says in a header that is ours to set (X-User, say) is removed, whoever it is.
+//   - Credentials are in no log, error or identity. Account files contain only hashes.
+//   - The first method that finds credentials of its kind decides. Wrong credentials are rejected, and no other method is tried.
+//   - The time of a rejection reveals neither how close a guess was nor which users exist.
+//   - An invalid file never replaces a valid one.
+//   - Identity headers (such as X-User) from clients are removed from every request.
 package authn

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// Entry is one of a file, for who writes it.
+// Entry is a new entry of an account file.
 type Entry struct {
 	ID         string            `json:"id,omitempty"`
 	User       string            `json:"user"`
@@ -23,21 +23,21 @@ type Entry struct {
 	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
-// KeyID is a name for a key that tells nothing of it.
+// KeyID returns an ID for a key that reveals nothing about it.
 func KeyID(hash string) string { return "k-" + strings.TrimPrefix(hash, hashPrefix)[:8] }
 
 var plain = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._@-]*$`)
 
-// scalar writes a text so that YAML reads a text.
+// scalar returns a YAML scalar that is read as the string s.
 func scalar(s string) string {
 	if plain.MatchString(s) && !slices.Contains([]string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}, strings.ToLower(s)) {
 		return s
 	}
-	b, _ := json.Marshal(s) // which YAML reads too
+	b, _ := json.Marshal(s) // JSON strings are valid YAML
 	return string(b)
 }
 
-// YAML is the entry as files have it, each line with an indent in front.
+// YAML returns the entry as in a file, with each line indented.
 func (e *Entry) YAML(indent string) string {
 	var b strings.Builder
 	lead := indent + "- "
@@ -71,7 +71,7 @@ func (e *Entry) YAML(indent string) string {
 	return b.String()
 }
 
-// Append adds an entry to the content of a file of keys, or of users. A file that is empty is begun.
+// Append adds an entry to the content of an account file of keys or users, which may be empty.
 func Append(path string, data []byte, users bool, e *Entry) ([]byte, error) {
 	k := &keyKind
 	if users {
@@ -85,7 +85,7 @@ func Append(path string, data []byte, users bool, e *Entry) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, _ := strictyaml.Parse(data) // it was read
+	root, _ := strictyaml.Parse(data) // cannot fail: already read
 	list := root.Field(k.list)
 	if len(list.Items) == 0 {
 		i := bytes.LastIndex(data, []byte("[]"))
@@ -98,7 +98,7 @@ func Append(path string, data []byte, users bool, e *Entry) ([]byte, error) {
 	line := bytes.Split(data, []byte("\n"))[list.Items[0].Line-1]
 	indent, dash := bytes.CutSuffix(line[:max(0, bytes.IndexByte(line, '-')+1)], []byte("-"))
 	if !dash || len(bytes.TrimLeft(indent, " ")) > 0 {
-		return nil, errByHand // it is [{…}, {…}]
+		return nil, errByHand // flow style: [{…}, {…}]
 	}
 	if !bytes.HasSuffix(data, []byte("\n")) {
 		data = append(slices.Clip(data), '\n')
@@ -106,9 +106,9 @@ func Append(path string, data []byte, users bool, e *Entry) ([]byte, error) {
 	return finish(k, path, append(slices.Clip(data), e.YAML(string(indent))...), len(before), e)
 }
 
-var errByHand = errors.New("the file's list is not one entry below the other, each after a -: add the entry by hand")
+var errByHand = errors.New("the list in the file is not in block style, with one entry after each -: add the entry by hand")
 
-// finish has a file read as it will be.
+// finish checks the new content of a file.
 func finish(k *kind, path string, data []byte, before int, e *Entry) ([]byte, error) {
 	after, err := readAccounts(k, []string{path}, [][]byte{data})
 	if err != nil {
@@ -120,11 +120,11 @@ func finish(k *kind, path string, data []byte, before int, e *Entry) ([]byte, er
 	return data, nil
 }
 
-// CheckEntry tells what is wrong with an entry by itself.
+// CheckEntry checks an entry without its file.
 func CheckEntry(e *Entry) error {
 	if e.Expires != "" {
 		if at, err := time.Parse(time.DateOnly, e.Expires); err == nil && at.Before(time.Now()) {
-			return fmt.Errorf("expires: %s is over", e.Expires)
+			return fmt.Errorf("expires: %s is in the past", e.Expires)
 		}
 	}
 	k := &keyKind

@@ -62,7 +62,7 @@ func TestCheckEntry(t *testing.T) {
 	}
 }
 
-// Files of keys and users are told from rules, also when they are broken, so that their lines are not shown.
+// Account files are distinguished from rule files even if they are invalid, so that their lines are not shown.
 func TestIsAccountFile(t *testing.T) {
 	for text, want := range map[string]bool{
 		"keys: []": true, "users: []": true, "keys:\n  - canary: [": true, "# x\nusers:\n\t- a": true,

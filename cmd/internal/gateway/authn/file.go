@@ -15,21 +15,22 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// filesInterval is how often files are looked at. They are small, and a key that is switched off is to be off soon.
+// filesInterval is the interval of checks for changed files. It is short because a disabled key must be rejected soon, and cheap
+// because the files are small.
 const filesInterval = time.Second
 
-// files are read again when they change. What they hold is used only if all of it is sound.
+// files are reloaded when they change. Their content is used only if all of it is valid.
 type files struct {
-	what     string // is in them, for the log
+	what     string // name of the content, for the log
 	paths    []string
-	maxBytes int64                    // bytes of each
-	use      func(all [][]byte) error // takes what they hold, all of it or nothing
+	maxBytes int64                    // maximum size of each
+	use      func(all [][]byte) error // uses the content of all files, or returns an error
 
 	mu       sync.Mutex // guards the field below
 	contents plainfile.Contents
 }
 
-// load reads the files, and reports whether they are others than last time.
+// load reads the files and returns whether they changed.
 func (f *files) load() (changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -40,7 +41,7 @@ func (f *files) load() (changed bool, err error) {
 	return true, f.contained(read)
 }
 
-// contained calls use. A panic in it is a fault of the files.
+// contained calls use and converts a panic in it to an error of the files.
 func (f *files) contained(read [][]byte) (err error) {
 	defer panics.Recover(func(e *panics.Error) {
 		err = &rules.Error{Pos: rules.Position{File: strings.Join(f.paths, ", ")}, Msg: e.Error(), Err: e}
@@ -48,40 +49,40 @@ func (f *files) contained(read [][]byte) (err error) {
 	return f.use(read)
 }
 
-// Reload reads the files again if they changed. The last good ones stay if that fails.
+// Reload reloads the files if they changed. If that fails, the last valid content stays in use.
 func (f *files) Reload(log *slog.Logger) {
 	switch changed, err := f.load(); {
 	case err != nil:
 		for _, fault := range leaves(err) {
-			log.Error(f.what+" cannot be used: keeping the last good ones", append([]any{"fault", fault.Error()}, panics.LogArgs(fault)...)...)
+			log.Error(f.what+" invalid: last valid content stays in use", append([]any{"error", fault.Error()}, panics.LogArgs(fault)...)...)
 		}
 	case changed:
-		log.Info(f.what+" changed", "files", f.paths)
+		log.Info(f.what+" changed", "paths", f.paths)
 	}
 }
 
-// Run reads the files when they change until the context ends.
+// Run reloads the files when they change, until ctx is done.
 func (f *files) Run(ctx context.Context, log *slog.Logger) {
 	plainfile.Poll(ctx, filesInterval, func() { f.Reload(log) })
 }
 
-func readFile(path string, most int64) ([]byte, error) {
+func readFile(path string, maxBytes int64) ([]byte, error) {
 	fault := func(format string, args ...any) error {
 		return &rules.Error{Pos: rules.Position{File: path}, Msg: fmt.Sprintf(format, args...)}
 	}
-	b, err := plainfile.Read(path, most)
+	b, err := plainfile.Read(path, maxBytes)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fault("there is no such file")
 	case errors.Is(err, plainfile.ErrTooLarge):
-		return nil, fault("has more than %d bytes: split it", most)
+		return nil, fault("has more than %d bytes: split it", maxBytes)
 	case err != nil:
 		return nil, fault("cannot be read: %v", errors.Unwrap(err))
 	}
 	return b, nil
 }
 
-// leaves are the errors that were joined, or the one.
+// leaves returns the errors that err joins, or err itself.
 func leaves(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A file is read or refused with places, and never shows what it holds.
+// A file is read or rejected with positions, and errors never contain parts of it.
 func FuzzFile(f *testing.F) {
 	for _, name := range []string{"testdata/keys.txt", "testdata/users.txt"} {
 		data, err := os.ReadFile(name)
@@ -65,7 +65,7 @@ func FuzzKeySet(f *testing.F) {
 	})
 }
 
-// Nobody gets in with a token that was made up, and none is the end of the process.
+// Random tokens are never accepted and never cause a panic.
 func FuzzToken(f *testing.F) {
 	s := signers()
 	c := claims("exp", time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).Unix())
@@ -85,7 +85,7 @@ func FuzzToken(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// The seeds that are right, perhaps with a signature that says the same in other bits.
+		// Valid seeds, possibly with another encoding of the same signature.
 		token, _ := cutScheme(value, "Bearer")
 		if !slices.Contains(right, signedPart(token)) || id.User != "ada" {
 			t.Errorf("%q gets in as %v", value, id.User)
@@ -93,10 +93,10 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// signedPart is what a token's signature is of.
+// signedPart returns the part of a token that its signature covers.
 func signedPart(token string) string { return token[:max(0, strings.LastIndex(token, "."))] }
 
-// The header's reader takes any value apart the same way each time, and never hands out what a scheme is in front of.
+// Reading a header is deterministic, and its result never includes the scheme.
 func FuzzPlace(f *testing.F) {
 	f.Add("Bearer x", "y")
 	f.Add("bearer", "")

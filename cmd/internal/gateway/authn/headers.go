@@ -10,46 +10,46 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Headers tell upstreams who a request is from.
+// Headers are the identity headers for upstreams.
 type Headers struct{ all []identityHeader }
 
-// identityHeader is one header, and what it tells: an attribute, or a claim.
+// identityHeader is a header and its value: an attribute or a claim.
 type identityHeader struct {
 	header, name string
 	claim        bool
 }
 
-// NewHeaders makes headers from their names and what they tell: user, plan or another attribute, or claim:NAME.
-func NewHeaders(tell map[string]string) (*Headers, error) {
+// NewHeaders returns identity headers. Values maps their names to user, plan or another attribute, or claim:NAME.
+func NewHeaders(values map[string]string) (*Headers, error) {
 	var h Headers
-	for _, header := range slices.Sorted(maps.Keys(tell)) {
+	for _, header := range slices.Sorted(maps.Keys(values)) {
 		if !httpguts.ValidHeaderFieldName(header) {
-			return nil, fmt.Errorf("%q is no name of a header: write one such as X-User", header)
+			return nil, fmt.Errorf("%q is not a header name: write one such as X-User", header)
 		}
 		canonical := http.CanonicalHeaderKey(header)
 		if slices.Contains(notOurs, canonical) {
-			return nil, fmt.Errorf("%s has a meaning of its own: write a name such as X-User", canonical)
+			return nil, fmt.Errorf("%s is reserved: write a name such as X-User", canonical)
 		}
 		if slices.ContainsFunc(h.all, func(t identityHeader) bool { return folded(t.header) == folded(canonical) }) {
-			return nil, fmt.Errorf("%s is there twice, in another spelling: upstreams may take both for the same", canonical)
+			return nil, fmt.Errorf("%s is listed twice, in different spellings: upstreams may treat both as the same header", canonical)
 		}
-		name, claim := strings.CutPrefix(tell[header], "claim:")
+		name, claim := strings.CutPrefix(values[header], "claim:")
 		if name == "" {
-			return nil, fmt.Errorf("%s: write what it tells: user, plan, another attribute, or claim:NAME", canonical)
+			return nil, fmt.Errorf("%s: write its value: user, plan, another attribute, or claim:NAME", canonical)
 		}
 		h.all = append(h.all, identityHeader{canonical, name, claim})
 	}
 	return &h, nil
 }
 
-// notOurs are headers that HTTP itself or the gateway works with.
+// notOurs are headers that HTTP or the gateway uses.
 var notOurs = []string{
 	"Authorization", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Cookie", "Expect", "Forwarded", "Host",
 	"Keep-Alive", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "X-Forwarded-For", "X-Forwarded-Host",
 	"X-Forwarded-Proto",
 }
 
-// Clean removes these headers, in all spellings that some upstreams take for the same. It is for trailers too.
+// Clean removes the identity headers in all spellings that some upstreams treat as equal, from headers or trailers.
 func (h *Headers) Clean(from http.Header) {
 	if h == nil {
 		return
@@ -59,7 +59,7 @@ func (h *Headers) Clean(from http.Header) {
 	}
 }
 
-// set tells who it is. A value that would be another one once it is read as a header is left out.
+// set sets the identity headers. Values that would be parsed as another value are omitted.
 func (h *Headers) set(to http.Header, id *Identity) {
 	if h == nil {
 		return
@@ -75,12 +75,12 @@ func (h *Headers) set(to http.Header, id *Identity) {
 	}
 }
 
-// sendable tells whether a header with this value is read as this value.
+// sendable reports whether a header with this value is parsed as this value.
 func sendable(v string) bool {
 	return httpguts.ValidHeaderFieldValue(v) && strings.Trim(v, " \t") == v
 }
 
-// remove deletes a header in all its spellings: programs behind CGI and the like take X_User and X.User for X-User.
+// remove deletes a header in all its spellings: CGI programs and others treat X_User and X.User as X-User.
 func remove(h http.Header, name string) {
 	delete(h, name)
 	want := folded(name)
@@ -91,8 +91,8 @@ func remove(h http.Header, name string) {
 	}
 }
 
-// folded is a header's name as the most lenient programs read it: letters in lower case, and all else but digits a
-// hyphen.
+// folded returns a header name as the most lenient programs read it: in lower case, with all characters except letters and digits
+// replaced by hyphens.
 func folded(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

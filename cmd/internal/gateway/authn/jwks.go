@@ -16,17 +16,17 @@ import (
 	"github.com/sluiceproject/sluice/internal/panics"
 )
 
-// Bounds of a set of keys.
+// Bounds of a JWKS.
 const (
 	maxKeySetBytes         = 256 << 10
 	maxKeysInSet           = 100
-	minRSABits, maxRSABits = 2048, 8192 // bits
-	maxWithoutKeyID        = 16         // keys that are tried for a token that does not name one
+	minRSABits, maxRSABits = 2048, 8192
+	maxWithoutKeyID        = 16 // maximum keys to try for a token without a key ID
 	maxExponent            = 1<<31 - 1
 	ed25519SignatureAlg    = "EdDSA"
 )
 
-// jwk is a key of a set (RFC 7517), as far as it matters. What is secret in it is not read.
+// jwk is a key of a JWKS (RFC 7517). Private parts are not decoded.
 type jwk struct {
 	Kty    string   `json:"kty"`
 	Kid    string   `json:"kid"`
@@ -40,31 +40,30 @@ type jwk struct {
 	Y      string   `json:"y"`
 }
 
-// publicKey checks signatures. It is good for some algorithms only, so that a token cannot have one key be taken for
-// another kind of key.
+// publicKey verifies signatures of some algorithms only, so that a token cannot select an algorithm of another kind of key
+// (algorithm confusion).
 type publicKey struct {
 	id         string
 	algorithms []string
 	key        any // *rsa.PublicKey, *ecdsa.PublicKey, ed25519.PublicKey, or []byte
 }
 
-// parseKeySet reads a set of keys. Keys that are for something else are left out, as RFC 7517 has it; a set without any
-// that can be used is an error.
+// parseKeySet parses a JWKS. Unusable keys are ignored, as RFC 7517 requires; a JWKS without usable keys is an error.
 func parseKeySet(data []byte) (keys []publicKey, err error) {
 	defer panics.Recover(func(e *panics.Error) { keys, err = nil, e })
 	if len(data) > maxKeySetBytes {
 		bounds.KeySet.Reached()
-		return nil, fmt.Errorf("the set of keys has more than %d bytes", maxKeySetBytes)
+		return nil, fmt.Errorf("the JWKS has more than %d bytes", maxKeySetBytes)
 	}
 	var set struct {
 		Keys []jwk `json:"keys"`
 	}
 	if err := json.Unmarshal(data, &set); err != nil {
-		return nil, errors.New(`it is no set of keys: write JSON such as {"keys": [{"kty": "RSA", …}]}`) // without what is in it
+		return nil, errors.New(`not a JWKS: write JSON such as {"keys": [{"kty": "RSA", …}]}`) // without parts of the file
 	}
 	if len(set.Keys) > maxKeysInSet {
 		bounds.KeySet.Reached()
-		return nil, fmt.Errorf("the set has %d keys, at most %d are read", len(set.Keys), maxKeysInSet)
+		return nil, fmt.Errorf("the JWKS has %d keys, more than %d", len(set.Keys), maxKeysInSet)
 	}
 	var all []publicKey
 	var why error
@@ -80,15 +79,15 @@ func parseKeySet(data []byte) (keys []publicKey, err error) {
 	case len(all) > 0:
 		return all, nil
 	case why != nil:
-		return nil, fmt.Errorf("no key of the set can be used: %w", why)
+		return nil, fmt.Errorf("no usable key in the JWKS: %w", why)
 	}
-	return nil, errors.New("the set has no keys")
+	return nil, errors.New("the JWKS has no keys")
 }
 
 func (j *jwk) public() (publicKey, error) {
 	k := publicKey{id: j.Kid}
 	if j.Use != "" && j.Use != "sig" || len(j.KeyOps) > 0 && !slices.Contains(j.KeyOps, "verify") {
-		return k, errors.New("it is not for signatures")
+		return k, errors.New("not for signatures")
 	}
 	var err error
 	switch j.Kty {
@@ -101,16 +100,16 @@ func (j *jwk) public() (publicKey, error) {
 		k.algorithms = []string{ed25519SignatureAlg}
 		k.key, err = j.ed25519()
 	case "oct":
-		return k, errors.New("it is a shared secret, which anybody who reads the set could sign with: use secret_file")
+		return k, errors.New("a shared secret, with which every reader of the JWKS could sign: use secret_file")
 	default:
-		return k, errors.New("its kty is none of RSA, EC and OKP")
+		return k, errors.New("kty is none of RSA, EC and OKP")
 	}
 	if err != nil {
 		return k, err
 	}
 	if j.Alg != "" {
 		if !slices.Contains(k.algorithms, j.Alg) {
-			return k, errors.New("its alg does not go with its kty")
+			return k, errors.New("alg does not match kty")
 		}
 		k.algorithms = []string{j.Alg}
 	}
@@ -127,9 +126,9 @@ func (j *jwk) rsa() (*rsa.PublicKey, error) {
 	case err != nil:
 		return nil, err
 	case n.BitLen() < minRSABits || n.BitLen() > maxRSABits:
-		return nil, fmt.Errorf("it has %d bits: between %d and %d are safe and quick", n.BitLen(), minRSABits, maxRSABits)
+		return nil, fmt.Errorf("the modulus has %d bits: it must have %d to %d", n.BitLen(), minRSABits, maxRSABits)
 	case !e.IsInt64() || e.Int64() < 3 || e.Int64() > maxExponent || e.Bit(0) == 0:
-		return nil, errors.New("its exponent is odd and between 3 and 2147483647, or it is not safe")
+		return nil, errors.New("the exponent must be odd and between 3 and 2147483647")
 	}
 	return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
 }
@@ -144,19 +143,19 @@ func (j *jwk) ec() (algorithms []string, key *ecdsa.PublicKey, err error) {
 	case "P-521":
 		curve, algorithms = elliptic.P521(), []string{"ES512"}
 	default:
-		return nil, nil, errors.New("its curve is none of P-256, P-384 and P-521")
+		return nil, nil, errors.New("crv is none of P-256, P-384 and P-521")
 	}
 	size := (curve.Params().BitSize + 7) / 8
 	point := []byte{4}
 	for _, text := range []string{j.X, j.Y} {
 		b, err := base64.RawURLEncoding.DecodeString(text)
 		if err != nil || len(b) != size {
-			return nil, nil, fmt.Errorf("its x and y have to be %d bytes each", size)
+			return nil, nil, fmt.Errorf("x and y must have %d bytes each", size)
 		}
 		point = append(point, b...)
 	}
 	if key, err = ecdsa.ParseUncompressedPublicKey(curve, point); err != nil {
-		return nil, nil, errors.New("its point is not on the curve")
+		return nil, nil, errors.New("the point is not on the curve")
 	}
 	return algorithms, key, nil
 }
@@ -164,7 +163,7 @@ func (j *jwk) ec() (algorithms []string, key *ecdsa.PublicKey, err error) {
 func (j *jwk) ed25519() (ed25519.PublicKey, error) {
 	b, err := base64.RawURLEncoding.DecodeString(j.X)
 	if j.Crv != "Ed25519" || err != nil || len(b) != ed25519.PublicKeySize {
-		return nil, errors.New("of this kind only Ed25519 is known, with an x of 32 bytes")
+		return nil, errors.New("of kty OKP only Ed25519 with an x of 32 bytes is supported")
 	}
 	return ed25519.PublicKey(b), nil
 }
@@ -172,13 +171,13 @@ func (j *jwk) ed25519() (ed25519.PublicKey, error) {
 func number(text string) (*big.Int, error) {
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(b) == 0 || len(b) > maxRSABits/8+1 {
-		return nil, errors.New("its n and e have to be base64url")
+		return nil, errors.New("n and e must be base64url")
 	}
 	return new(big.Int).SetBytes(b), nil
 }
 
-// candidateKeys are the keys that a token may have been signed with: those of its name and its algorithm. A token without a name
-// may have been signed with any, if there are few.
+// candidateKeys returns the keys that a token may be signed with: those with its key ID and algorithm. For a token without a key ID
+// it returns all keys of the algorithm, if they are at most maxWithoutKeyID.
 func candidateKeys(all []publicKey, id, algorithm string) (keys []any, named bool) {
 	for i := range all {
 		if id != "" && all[i].id != id {

@@ -15,25 +15,25 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// JWTConfig is how [JWT] is made. There is one source of keys.
+// JWTConfig is the configuration of [JWT]. Exactly one of SecretFile, KeySetFile and KeySetURL must be set.
 type JWTConfig struct {
-	Algorithms []string // that are believed: HS* with SecretFile, all others with a set of keys
-	SecretFile string   // with the secret of HS*, at least 32 bytes
+	Algorithms []string // accepted: HS* with SecretFile, all others with a JWKS
+	SecretFile string   // shared secret of HS*, at least 32 bytes
 	KeySetFile string   // JWKS
 	KeySetURL  *KeySetURL
 
-	Issuer    string        // that a token must have; empty: any
-	Audience  []string      // of which a token must have one; empty: any
-	Leeway    time.Duration // by which clocks may differ
-	UserClaim string        // default sub; a token in which it is not a string is wrong
+	Issuer    string        // required; empty: any
+	Audience  []string      // accepted; a token must have one of them; empty: any
+	Leeway    time.Duration // tolerated clock difference
+	UserClaim string        // default sub; it must be a string
 	PlanClaim string        // default plan
-	Strip     bool          // tokens are not forwarded
+	Strip     bool          // do not forward tokens
 }
 
-// JWT knows who a request is from by a signed token, in Authorization: Bearer.
+// JWT authenticates requests by a signed token in Authorization: Bearer.
 //
-// The algorithms are those of the configuration, whatever a token says, and a key is used only for algorithms of its own
-// kind. What a token says of where keys are (jku, x5u, jwk, x5c) is not read. A token must say when it expires.
+// Only configured algorithms are accepted, regardless of the token's header, and a key is used only for algorithms of its kind.
+// Keys and key URLs in tokens (jku, x5u, jwk, x5c) are ignored. A token must have an expiry.
 type JWT struct {
 	info   MethodInfo
 	cfg    JWTConfig
@@ -41,27 +41,28 @@ type JWT struct {
 	keys   keySource
 }
 
-// keySource is where keys are.
+// keySource is a source of keys.
 type keySource interface {
-	// candidateKeys returns the keys for a token's key id and algorithm: none if there is none, and [ErrUnavailable] if there
-	// never were any.
+	// candidateKeys returns the keys for a token's key ID and algorithm, possibly none. The error is [ErrUnavailable] if no keys
+	// have been loaded yet.
 	candidateKeys(r *http.Request, id, algorithm string) ([]any, error)
-	// Run has them read again when they change, until the context ends, and Reload now. The last good ones stay.
+	// Run reloads keys when they change, until ctx is done, and Reload reloads them now. If that fails, the last valid keys stay
+	// in use.
 	Run(ctx context.Context, log *slog.Logger)
 	Reload(log *slog.Logger)
 }
 
-const maxTokenBytes = 8 << 10 // bytes
+const maxTokenBytes = 8 << 10
 
-// Algorithms are those that can be believed.
+// Algorithms are the supported signature algorithms.
 var Algorithms = []string{
 	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", ed25519SignatureAlg, "HS256", "HS384", "HS512",
 }
 
-// IsSymmetric reports whether an algorithm works with a secret that both sides have.
+// IsSymmetric reports whether an algorithm uses a shared secret.
 func IsSymmetric(algorithm string) bool { return strings.HasPrefix(algorithm, "HS") }
 
-// NewJWT reads the secret or the file of keys. Keys from a URL are fetched in the background; see [JWT.Run].
+// NewJWT reads the secret or the JWKS file. A JWKS URL is fetched in the background; see [JWT.Run].
 func NewJWT(cfg JWTConfig) (*JWT, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func NewJWT(cfg JWTConfig) (*JWT, error) {
 
 func (c *JWTConfig) check() error {
 	if len(c.Algorithms) == 0 {
-		return fmt.Errorf("jwt: there are no algorithms: write those that your issuer signs with, such as RS256")
+		return fmt.Errorf("jwt: there are no algorithms: write those of your issuer, such as RS256")
 	}
 	shared := 0
 	for _, a := range c.Algorithms {
@@ -121,19 +122,19 @@ func (c *JWTConfig) check() error {
 	}
 	switch {
 	case shared > 0 && shared < len(c.Algorithms):
-		return errors.New("jwt: HS256, HS384 and HS512 have a shared secret and all others have keys: write one or the other")
+		return errors.New("jwt: HS256, HS384 and HS512 use a shared secret, all others use public keys: write one kind only")
 	case sources != 1:
 		return errors.New("jwt: write one of secret_file, jwks_file and jwks_url")
 	case (shared > 0) != (c.SecretFile != ""):
-		return errors.New("jwt: secret_file goes with HS256, HS384 and HS512, and they with nothing else")
+		return errors.New("jwt: HS256, HS384 and HS512 need secret_file, all others need jwks_file or jwks_url")
 	}
 	return nil
 }
 
-// Run reads keys when they change until the context ends.
+// Run reloads keys when they change, until ctx is done.
 func (j *JWT) Run(ctx context.Context, log *slog.Logger) { j.keys.Run(ctx, log) }
 
-// Reload reads keys again now.
+// Reload reloads keys now.
 func (j *JWT) Reload(log *slog.Logger) { j.keys.Reload(log) }
 
 // Info implements [Method].
@@ -173,10 +174,10 @@ func (j *JWT) Authenticate(r *http.Request) (Identity, error) {
 	return j.identity(claims)
 }
 
-// key finds the keys that a token may be signed with.
+// key returns the keys that a token may be signed with.
 func (j *JWT) key(r *http.Request, t *jwt.Token) (any, error) {
 	if _, extended := t.Header["crit"]; extended {
-		return nil, errUnknownKey // it means something that is not known here, and must not be passed over (RFC 7515)
+		return nil, errUnknownKey // a critical header that is not supported must not be ignored (RFC 7515)
 	}
 	id, _ := t.Header["kid"].(string)
 	keys, err := j.keys.candidateKeys(r, id, t.Method.Alg())
@@ -193,38 +194,38 @@ func (j *JWT) key(r *http.Request, t *jwt.Token) (any, error) {
 	return set, nil
 }
 
-var errUnknownKey = errors.New("no key fits")
+var errUnknownKey = errors.New("no matching key")
 
-// why is what is wrong with a token. Of one whose signature is right, more is told.
+// why returns the error for the client. It is detailed only for tokens with a valid signature.
 func (j *JWT) why(err error) error {
 	switch {
 	case errors.Is(err, jwt.ErrTokenMalformed):
 		return guess("the token cannot be read: send a signed JWT")
 	case errors.Is(err, jwt.ErrTokenUnverifiable), errors.Is(err, jwt.ErrTokenSignatureInvalid):
-		return guess("the token's signature is not by a key that is known here")
+		return guess("the token is not signed by a known key")
 	case errors.Is(err, jwt.ErrTokenExpired):
-		return stale("the token expired: ask for another")
+		return stale("the token expired: request a new one")
 	case errors.Is(err, jwt.ErrTokenNotValidYet), errors.Is(err, jwt.ErrTokenUsedBeforeIssued):
-		return stale("the token is not valid yet: look at the clock of who made it")
+		return stale("the token is not valid yet: check the clock of its issuer")
 	case errors.Is(err, jwt.ErrTokenInvalidIssuer):
-		return stale("the token's issuer is not one that is believed here")
+		return stale("the issuer of the token is not accepted")
 	case errors.Is(err, jwt.ErrTokenInvalidAudience):
-		return stale("the token is for somebody else: its audience is not us")
+		return stale("the audience of the token is not accepted")
 	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
-		return stale("the token lacks exp, or another claim that it must have")
+		return stale("the token lacks exp or another required claim")
 	}
-	return stale("the token's claims are not sound")
+	return stale("the claims of the token are invalid")
 }
 
-// identity is what a token says that is right.
+// identity returns the identity of a valid token.
 func (j *JWT) identity(claims jwt.MapClaims) (Identity, error) {
 	flat := flatten(claims)
 	if flat == nil {
-		return Identity{}, stale("the token says too much: at most %d claims, of %d bytes each", maxClaims, maxClaimBytes)
+		return Identity{}, stale("the token has too many claims: at most %d, of %d bytes each", maxClaims, maxClaimBytes)
 	}
 	user := flat[j.cfg.UserClaim]
 	if user == "" || !sendable(user) || !isText(claims, j.cfg.UserClaim) {
-		return Identity{}, stale("the token does not say who it is for: it lacks %s, or that is not a string, or has spaces around it", j.cfg.UserClaim)
+		return Identity{}, stale("the token has no user: %s is missing, not a string, or has spaces around it", j.cfg.UserClaim)
 	}
 	attributes := map[string]string{"user": user}
 	if plan := flat[j.cfg.PlanClaim]; plan != "" {

@@ -19,37 +19,37 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/pemfile"
 )
 
-// KeySetURL is where a set of keys is fetched from.
+// KeySetURL is the URL of a JWKS and how it is fetched.
 type KeySetURL struct {
-	URL           string        // https, or http on this machine
-	CA            string        // who signs the server's certificate, PEM; default: those that the system trusts
-	Interval      time.Duration // how often it is fetched; default 5 minutes
-	AllowInsecure bool          // http is allowed: whoever is on the way can then sign tokens
+	URL           string        // https, or http with a loopback address
+	CA            string        // PEM file of CAs that verify the server; default: the system's
+	Interval      time.Duration // between fetches; default 5 minutes
+	AllowInsecure bool          // allow http; an attacker on the network path can then forge tokens
 }
 
 const (
-	fetchTime        = 10 * time.Second // for all of it
-	fetchFirst       = time.Second      // after a failure; then twice as long each time
+	fetchTime        = 10 * time.Second // timeout of a fetch
+	fetchFirst       = time.Second      // delay after a failure; doubled after each further one
 	maxFetchInterval = time.Minute
-	// A token with a key that is not known may have been signed with a new one: the set is fetched again, but no more often
-	// than this, lest somebody with invented names has us fetch all day.
+	// A token with an unknown key ID may have been signed with a new key, so the JWKS is fetched again. fetchRest is the minimum
+	// interval of such fetches, because clients could send invented key IDs all day.
 	fetchRest = 10 * time.Second
-	// fetchWait is how long such a token waits for it.
+	// fetchWait is the maximum time that such a token waits for the fetch.
 	fetchWait = 2 * time.Second
 )
 
-// jwksCache is a set of keys from a URL.
+// jwksCache is a JWKS from a URL. It is safe for concurrent use.
 type jwksCache struct {
 	url      string
-	shown    string // in logs
+	shown    string // URL in logs, without credentials
 	interval time.Duration
 	client   *http.Client
-	live     atomic.Pointer[[]publicKey] // nil: there were none yet
+	live     atomic.Pointer[[]publicKey] // nil: not fetched yet
 	wake     chan struct{}
 
 	mu    sync.Mutex    // guards the fields below
-	under chan struct{} // closed when the fetch that is wanted or under way is done; nil: none is
-	ended time.Time     // when the last was
+	under chan struct{} // closed when the requested or running fetch is done; nil: none
+	ended time.Time     // end of the last fetch
 }
 
 func newJWKSCache(cfg KeySetURL) (*jwksCache, error) {
@@ -58,9 +58,9 @@ func newJWKSCache(cfg KeySetURL) (*jwksCache, error) {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return nil, errors.New("jwks_url: write a URL such as https://example.com/.well-known/jwks.json")
 	case u.Scheme == "http" && !cfg.AllowInsecure && !isLoopback(u.Hostname()):
-		return nil, errors.New("jwks_url: whoever is on the way to http:// could sign tokens: write https://, or allow it with jwks_plain: true")
+		return nil, errors.New("jwks_url: an attacker on the network path of http:// could forge tokens: write https://, or set allow_insecure_jwks_url: true")
 	}
-	// HTTP/1.1 alone: for HTTP/2 the transport makes connections without end to a server that answers each with GOAWAY.
+	// HTTP/1.1 only: with HTTP/2 the transport would open connections endlessly to a server that closes each with GOAWAY.
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: fetchTime, ResponseHeaderTimeout: fetchTime, MaxResponseHeaderBytes: 16 << 10,
 		DialContext: (&net.Dialer{Timeout: fetchTime}).DialContext, IdleConnTimeout: time.Minute,
@@ -68,7 +68,7 @@ func newJWKSCache(cfg KeySetURL) (*jwksCache, error) {
 	}
 	if cfg.CA != "" {
 		if transport.TLSClientConfig.RootCAs, err = pemfile.Pool(cfg.CA); err != nil {
-			return nil, fmt.Errorf("jwks_ca: %w", err)
+			return nil, fmt.Errorf("jwks_ca_file: %w", err)
 		}
 	}
 	f := &jwksCache{
@@ -76,7 +76,7 @@ func newJWKSCache(cfg KeySetURL) (*jwksCache, error) {
 		client: &http.Client{
 			Transport: transport, Timeout: fetchTime,
 			CheckRedirect: func(*http.Request, []*http.Request) error {
-				return errors.New("it leads elsewhere: write the address that it leads to")
+				return errors.New("redirects are not followed: write the final URL")
 			},
 		},
 	}
@@ -105,7 +105,7 @@ func (f *jwksCache) candidateKeys(r *http.Request, id, algorithm string) ([]any,
 	}
 }
 
-// refresh has the set fetched, unless it just was, and waits for it a while.
+// refresh requests a fetch, unless one has just ended, and waits for it at most fetchWait.
 func (f *jwksCache) refresh(ctx context.Context) {
 	f.mu.Lock()
 	if f.under == nil {
@@ -126,18 +126,18 @@ func (f *jwksCache) refresh(ctx context.Context) {
 	}
 }
 
-// ask wakes who fetches.
+// ask wakes Run to fetch now.
 func (f *jwksCache) ask() {
 	select {
 	case f.wake <- struct{}{}:
-	default: // it is awake
+	default: // already awake
 	}
 }
 
-// Reload has the set fetched, in the background.
+// Reload fetches the JWKS in the background.
 func (f *jwksCache) Reload(*slog.Logger) { f.ask() }
 
-// Run fetches the set until the context ends.
+// Run fetches the JWKS periodically and on request, until ctx is done.
 func (f *jwksCache) Run(ctx context.Context, log *slog.Logger) {
 	defer f.client.CloseIdleConnections()
 	failed := time.Duration(0)
@@ -148,12 +148,12 @@ func (f *jwksCache) Run(ctx context.Context, log *slog.Logger) {
 			failed = min(max(2*failed, fetchFirst), maxFetchInterval)
 			wait = min(failed, f.interval)
 			if ctx.Err() == nil {
-				log.Error("the keys of tokens cannot be fetched: keeping the last good ones", "url", f.shown, "error", err)
+				log.Error("JWKS not fetched: last valid keys stay in use", "url", f.shown, "error", err)
 			}
 		} else {
 			failed = 0
 		}
-		timer := time.NewTimer(wait + rand.N(wait/5+1)) // so that not all ask at once
+		timer := time.NewTimer(wait + rand.N(wait/5+1)) // jitter, so that instances do not fetch at the same time
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -165,7 +165,7 @@ func (f *jwksCache) Run(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// fetch gets the set once, and tells those who wait.
+// fetch fetches the JWKS once and wakes the waiting requests.
 func (f *jwksCache) fetch(ctx context.Context, log *slog.Logger) error {
 	f.mu.Lock()
 	if f.under == nil {
@@ -175,7 +175,7 @@ func (f *jwksCache) fetch(ctx context.Context, log *slog.Logger) error {
 	keys, err := f.get(ctx)
 	if err == nil {
 		if old := f.live.Swap(&keys); old == nil || !sameKeys(*old, keys) {
-			log.Info("the keys of tokens changed", "url", f.shown, "keys", len(keys))
+			log.Info("JWKS changed", "url", f.shown, "keys", len(keys))
 		}
 	}
 	f.mu.Lock()
@@ -194,7 +194,7 @@ func (f *jwksCache) get(ctx context.Context) ([]publicKey, error) {
 	req.Header.Set("Accept", "application/jwk-set+json, application/json")
 	resp, err := f.client.Do(req)
 	if err != nil {
-		var wrapped *url.Error // which names the URL, and so what may be secret in it
+		var wrapped *url.Error // contains the URL, which may contain secrets
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
@@ -202,7 +202,7 @@ func (f *jwksCache) get(ctx context.Context) ([]publicKey, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answers %s", resp.Status)
+		return nil, fmt.Errorf("status %s", resp.Status)
 	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxKeySetBytes+1))
 	if err != nil {
@@ -211,7 +211,7 @@ func (f *jwksCache) get(ctx context.Context) ([]publicKey, error) {
 	return parseKeySet(b)
 }
 
-// sameKeys tells whether two sets have the same names.
+// sameKeys reports whether two JWKS have the same key IDs.
 func sameKeys(a, b []publicKey) bool {
 	if len(a) != len(b) {
 		return false

@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// issuer answers what it is told to, without a network, so that time can be that of a bubble.
+// issuer is a transport that returns a configured JWKS without a network, so that it works in a synctest bubble.
 type issuer struct {
 	mu    sync.Mutex
-	set   string // empty: it is away; slow: it takes forever
+	set   string // empty: unavailable; slow: never responds
 	asked int
 }
 
@@ -54,7 +54,7 @@ func (i *issuer) count() int {
 	return i.asked
 }
 
-// fetching is a method whose issuer is in the bubble. Its Run ends with the test.
+// fetching returns a JWT method with the issuer. Its Run ends with the test.
 func fetching(t *testing.T, i *issuer) (*JWT, *logged) {
 	j := newJWT(t, JWTConfig{Algorithms: []string{"RS256"}, KeySetURL: &KeySetURL{URL: "https://user:canary@issuer.example/jwks?token=canary"}}, "")
 	j.keys.(*jwksCache).client.Transport = i
@@ -100,7 +100,7 @@ func TestJWKSRotate(t *testing.T) {
 		if got := ask(bear("new", s.other)); got != "ada" || i.count() != before+1 {
 			t.Errorf("a new key: %s, asked %d times", got, i.count()-before)
 		}
-		// Invented names have it asked no more than once in ten seconds, and cost nobody time.
+		// Invented key IDs cause at most one fetch per 10 s and do not delay other tokens.
 		before = i.count()
 		began := time.Now()
 		invented := bear("invented", s.other)
@@ -118,7 +118,7 @@ func TestJWKSRotate(t *testing.T) {
 		if n := i.count() - before; n != 1 {
 			t.Errorf("later they have it asked %d times", n)
 		}
-		// What is there stays when it is away, or talks nonsense.
+		// The last keys stay in use while the issuer is unavailable or its response is invalid.
 		for _, bad := range []string{"", "canary", keySet()} {
 			i.say(bad)
 			<-time.After(10 * time.Minute)
@@ -131,13 +131,13 @@ func TestJWKSRotate(t *testing.T) {
 		if got := ask(bear("new", s.other)); got != badSignature {
 			t.Errorf("a key that was taken back: %s", got)
 		}
-		if log.count("canary") > 0 || log.count("keeping the last good ones") == 0 || log.count("https://issuer.example/jwks") == 0 {
+		if log.count("canary") > 0 || log.count("last valid keys stay in use") == 0 || log.count("https://issuer.example/jwks") == 0 {
 			t.Error("the log says too much, or too little")
 		}
 	})
 }
 
-// Tokens wait for keys no longer than a while, and not when their sender has left.
+// Tokens wait for keys at most fetchWait, and not after their client has left.
 func TestJWKSAreNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := new(issuer)
@@ -160,7 +160,7 @@ func TestJWKSAreNotWaitedFor(t *testing.T) {
 	})
 }
 
-// A real server, with a certificate of its own authority.
+// A real server, with a certificate of a private CA.
 func TestJWKSOverTLS(t *testing.T) {
 	s := signers()
 	var answer atomic.Pointer[http.HandlerFunc]
@@ -186,11 +186,11 @@ func TestJWKSOverTLS(t *testing.T) {
 		t.Error(err)
 	}
 	if err := get(""); err == nil {
-		t.Error("a certificate of nobody is believed")
+		t.Error("an unverified certificate is accepted")
 	}
 	for want, h := range map[string]http.HandlerFunc{
-		"leads elsewhere": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/other", http.StatusFound) },
-		"404":             http.NotFound,
+		"redirects are not followed": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/other", http.StatusFound) },
+		"404":                        http.NotFound,
 		"bytes": func(w http.ResponseWriter, _ *http.Request) {
 			for range 300 {
 				_, _ = w.Write(make([]byte, 1024))

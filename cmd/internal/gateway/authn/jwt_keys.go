@@ -9,17 +9,17 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// secret is what both sides know, in a file.
+// secret is a shared secret in a file.
 type secret struct {
 	files
 	live atomic.Pointer[[]byte]
 }
 
-const minSecretBytes = 32 // bytes
+const minSecretBytes = 32
 
 func newSecret(path string) (*secret, error) {
 	s := new(secret)
-	s.files = files{what: "the secret of tokens", paths: []string{path}, maxBytes: 4 << 10, use: func(all [][]byte) error {
+	s.files = files{what: "JWT secret", paths: []string{path}, maxBytes: 4 << 10, use: func(all [][]byte) error {
 		b := bytes.TrimRight(all[0], "\r\n")
 		if len(b) < minSecretBytes {
 			return &rules.Error{Pos: rules.Position{File: path}, Msg: fmt.Sprintf(
@@ -39,7 +39,7 @@ func (s *secret) candidateKeys(_ *http.Request, _, algorithm string) ([]any, err
 	return []any{*s.live.Load()}, nil
 }
 
-// keySetFile is a set of keys in a file.
+// keySetFile is a JWKS in a file.
 type keySetFile struct {
 	files
 	live atomic.Pointer[[]publicKey]
@@ -47,7 +47,7 @@ type keySetFile struct {
 
 func newKeySetFile(path string) (*keySetFile, error) {
 	k := new(keySetFile)
-	k.files = files{what: "the keys of tokens", paths: []string{path}, maxBytes: maxKeySetBytes, use: func(all [][]byte) error {
+	k.files = files{what: "JWKS", paths: []string{path}, maxBytes: maxKeySetBytes, use: func(all [][]byte) error {
 		keys, err := parseKeySet(all[0])
 		if err != nil {
 			return &rules.Error{Pos: rules.Position{File: path}, Msg: err.Error()}

@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// signers are the keys of an issuer, made once.
+// signers are the keys of an issuer, generated once.
 var signers = sync.OnceValue(func() (s struct {
 	rsa, other *rsa.PrivateKey
 	ec         *ecdsa.PrivateKey
@@ -55,14 +55,14 @@ func edJWK(kid string, k ed25519.PrivateKey) string {
 
 func keySet(keys ...string) string { return `{"keys":[` + strings.Join(keys, ",") + `]}` }
 
-// sign makes a token with any header.
+// sign returns a token with the given header and claims.
 func sign(t testing.TB, header, claims map[string]any, by any) string {
 	t.Helper()
 	c, _ := json.Marshal(claims)
 	return signText(t, header, string(c), by)
 }
 
-// signText makes a token with any claims.
+// signText returns a token whose claims are any text.
 func signText(t testing.TB, header map[string]any, claims string, by any) string {
 	t.Helper()
 	h, _ := json.Marshal(header)
@@ -98,7 +98,7 @@ func signText(t testing.TB, header map[string]any, claims string, by any) string
 	return text + "." + b64(sig)
 }
 
-// claims are those of ada, with some changed; nil removes one.
+// claims returns the claims of ada with some replaced; nil removes one.
 func claims(edit ...any) map[string]any {
 	c := map[string]any{
 		"sub": "ada", "plan": "pro", "iss": "https://issuer.example", "aud": []string{"api", "other"}, "exp": time.Now().Add(time.Hour).Unix(),
@@ -135,11 +135,11 @@ func newJWT(t testing.TB, cfg JWTConfig, set string) *JWT {
 }
 
 const (
-	badSignature = "guess: the token's signature is not by a key that is known here"
+	badSignature = "guess: the token is not signed by a known key"
 	unreadable   = "guess: the token cannot be read: send a signed JWT"
 )
 
-// What a token must not get away with.
+// Invalid tokens are rejected.
 func TestTokens(t *testing.T) {
 	s := signers()
 	public, err := x509.MarshalPKIXPublicKey(&s.rsa.PublicKey)
@@ -196,18 +196,18 @@ func TestTokens(t *testing.T) {
 		"huge":                               {strings.Repeat("a", 8193), "the token has more than 8192 bytes"},
 		"claims that are a list":             {b64([]byte(`{"alg":"RS256"}`)) + "." + b64([]byte(`[]`)) + ".x", unreadable},
 
-		"expired":              {sign(t, head("RS256"), claims("exp", soon(-time.Minute)), s.rsa), "the token expired: ask for another"},
-		"without exp":          {sign(t, head("RS256"), claims("exp", nil), s.rsa), "the token lacks exp, or another claim that it must have"},
-		"exp is a text":        {sign(t, head("RS256"), claims("exp", "never"), s.rsa), "the token's claims are not sound"},
-		"not yet":              {sign(t, head("RS256"), claims("nbf", soon(time.Minute)), s.rsa), "the token is not valid yet: look at the clock of who made it"},
-		"another issuer":       {sign(t, head("RS256"), claims("iss", "https://evil.example"), s.rsa), "the token's issuer is not one that is believed here"},
+		"expired":              {sign(t, head("RS256"), claims("exp", soon(-time.Minute)), s.rsa), "the token expired: request a new one"},
+		"without exp":          {sign(t, head("RS256"), claims("exp", nil), s.rsa), "the token lacks exp or another required claim"},
+		"exp is a text":        {sign(t, head("RS256"), claims("exp", "never"), s.rsa), "the claims of the token are invalid"},
+		"not yet":              {sign(t, head("RS256"), claims("nbf", soon(time.Minute)), s.rsa), "the token is not valid yet: check the clock of its issuer"},
+		"another issuer":       {sign(t, head("RS256"), claims("iss", "https://evil.example"), s.rsa), "the issuer of the token is not accepted"},
 		"no issuer":            {sign(t, head("RS256"), claims("iss", nil), s.rsa), "the token"},
-		"another audience":     {sign(t, head("RS256"), claims("aud", "apis"), s.rsa), "the token is for somebody else: its audience is not us"},
+		"another audience":     {sign(t, head("RS256"), claims("aud", "apis"), s.rsa), "the audience of the token is not accepted"},
 		"no audience":          {sign(t, head("RS256"), claims("aud", nil), s.rsa), "the token"},
-		"nobody":               {sign(t, head("RS256"), claims("sub", nil), s.rsa), "the token does not say who it is for"},
-		"spaces around nobody": {sign(t, head("RS256"), claims("sub", " ada"), s.rsa), "the token does not say who it is for"},
-		"a line break in it":   {sign(t, head("RS256"), claims("sub", "ada\r\nX-Admin: 1"), s.rsa), "the token does not say who it is for"},
-		"says too much":        {sign(t, head("RS256"), claims("x", strings.Repeat("x", 4097)), s.rsa), "the token says too much"},
+		"nobody":               {sign(t, head("RS256"), claims("sub", nil), s.rsa), "the token has no user"},
+		"spaces around nobody": {sign(t, head("RS256"), claims("sub", " ada"), s.rsa), "the token has no user"},
+		"a line break in it":   {sign(t, head("RS256"), claims("sub", "ada\r\nX-Admin: 1"), s.rsa), "the token has no user"},
+		"says too much":        {sign(t, head("RS256"), claims("x", strings.Repeat("x", 4097)), s.rsa), "the token has too many claims"},
 	} {
 		id, err := j.Authenticate(request("Authorization", "Bearer "+tt.token))
 		if got := verdict(id, err); got != tt.want && !(tt.want != "ada" && strings.HasPrefix(got, tt.want)) {
@@ -229,8 +229,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// Claims are one object without doubt, and a user is a string: what a program behind the gateway may read otherwise is
-// nobody.
+// Claims must be exactly one object without duplicate names, and the user must be a string. A token that an upstream could read
+// differently is rejected.
 func TestDoubtfulClaims(t *testing.T) {
 	s := signers()
 	j := newJWT(t, JWTConfig{Algorithms: []string{"RS256"}}, keySet(rsaJWK("r1", &s.rsa.PublicKey, "")))
@@ -284,7 +284,7 @@ func TestSharedSecret(t *testing.T) {
 	log := new(logged)
 	j.Reload(slog.New(slog.NewTextHandler(log, nil)))
 	token = sign(t, head("HS256"), claims("user", map[string]any{"name": "bob"}), []byte(strings.Repeat("n", 40)))
-	if got := verdict(j.Authenticate(request("Authorization", "Bearer "+token))); got != "bob" || log.count("keeping the last good") != 1 {
+	if got := verdict(j.Authenticate(request("Authorization", "Bearer "+token))); got != "bob" || log.count("last valid content stays in use") != 1 {
 		t.Errorf("a secret that is too short: %s", got)
 	}
 }
@@ -304,19 +304,19 @@ func TestWrongJWT(t *testing.T) {
 	}{
 		{JWTConfig{KeySetFile: bad}, "there are no algorithms"},
 		{JWTConfig{Algorithms: []string{"none"}, KeySetFile: bad}, "there is no algorithm"},
-		{JWTConfig{Algorithms: []string{"RS256", "HS256"}, KeySetFile: bad}, "one or the other"},
+		{JWTConfig{Algorithms: []string{"RS256", "HS256"}, KeySetFile: bad}, "write one kind only"},
 		{JWTConfig{Algorithms: rs}, "write one of"},
 		{JWTConfig{Algorithms: rs, KeySetFile: bad, KeySetURL: url("https://x")}, "write one of"},
-		{JWTConfig{Algorithms: rs, SecretFile: secret}, "secret_file goes with HS256"},
-		{JWTConfig{Algorithms: []string{"HS256"}, KeySetFile: bad}, "secret_file goes with HS256"},
+		{JWTConfig{Algorithms: rs, SecretFile: secret}, "need secret_file, all others need"},
+		{JWTConfig{Algorithms: []string{"HS256"}, KeySetFile: bad}, "need secret_file, all others need"},
 		{JWTConfig{Algorithms: []string{"HS256"}, SecretFile: short}, "can be guessed"},
-		{JWTConfig{Algorithms: rs, KeySetFile: bad}, "it is no set of keys"},
+		{JWTConfig{Algorithms: rs, KeySetFile: bad}, "not a JWKS"},
 		{JWTConfig{Algorithms: rs, KeySetFile: d + "/none"}, "there is no such file"},
-		{JWTConfig{Algorithms: rs, KeySetURL: url("http://issuer.example/jwks")}, "jwks_plain"},
-		{JWTConfig{Algorithms: rs, KeySetURL: url("http://127.0.0.1.example/jwks")}, "jwks_plain"},
+		{JWTConfig{Algorithms: rs, KeySetURL: url("http://issuer.example/jwks")}, "allow_insecure_jwks_url"},
+		{JWTConfig{Algorithms: rs, KeySetURL: url("http://127.0.0.1.example/jwks")}, "allow_insecure_jwks_url"},
 		{JWTConfig{Algorithms: rs, KeySetURL: url("ftp://issuer.example/jwks")}, "jwks_url"},
 		{JWTConfig{Algorithms: rs, KeySetURL: url("jwks.json")}, "jwks_url"},
-		{JWTConfig{Algorithms: rs, KeySetURL: &KeySetURL{URL: "https://x", CA: bad}}, "there is no certificate in it"},
+		{JWTConfig{Algorithms: rs, KeySetURL: &KeySetURL{URL: "https://x", CA: bad}}, "no certificate found"},
 	} {
 		if _, err := NewJWT(tt.cfg); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%+v: got %v, want %s", tt.cfg, err, tt.want)
@@ -333,7 +333,7 @@ func TestKeySets(t *testing.T) {
 	s := signers()
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
-		t.Log(err) // the library refuses to make such
+		t.Log(err) // the library does not generate such keys
 		small = &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 1023), E: 65537}}
 	}
 	for name, tt := range map[string]struct{ set, want string }{
@@ -342,8 +342,8 @@ func TestKeySets(t *testing.T) {
 		"others are left":     {keySet(rsaJWK("a", &s.rsa.PublicKey, ""), `{"kty":"oct","k":"canary"}`, `{"kty":"new"}`), "1"},
 		"for encryption":      {keySet(rsaJWK("a", &s.rsa.PublicKey, `,"use":"enc"`)), "not for signatures"},
 		"for signing":         {keySet(rsaJWK("a", &s.rsa.PublicKey, `,"key_ops":["sign"]`)), "not for signatures"},
-		"alg of another":      {keySet(rsaJWK("a", &s.rsa.PublicKey, `,"alg":"HS256"`)), "does not go with its kty"},
-		"alg none":            {keySet(rsaJWK("a", &s.rsa.PublicKey, `,"alg":"none"`)), "does not go with its kty"},
+		"alg of another":      {keySet(rsaJWK("a", &s.rsa.PublicKey, `,"alg":"HS256"`)), "alg does not match kty"},
+		"alg none":            {keySet(rsaJWK("a", &s.rsa.PublicKey, `,"alg":"none"`)), "alg does not match kty"},
 		"a secret":            {keySet(`{"kty":"oct","k":"canary"}`), "use secret_file"},
 		"a small key":         {keySet(rsaJWK("a", &small.PublicKey, "")), "bits"},
 		"a large key":         {keySet(rsaJWK("a", &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 8192), E: 3}, "")), "bits"},
@@ -352,14 +352,14 @@ func TestKeySets(t *testing.T) {
 		"exponent 2":          {keySet(rsaJWK("a", &rsa.PublicKey{N: s.rsa.N, E: 2}, "")), "exponent"},
 		"not on the curve":    {keySet(strings.Replace(ecJWK("e", &s.ec.PublicKey), `"y":"`, `"y":"AAAA`, 1)), "32 bytes"},
 		"another point":       {keySet(fmt.Sprintf(`{"kty":"EC","crv":"P-256","x":%q,"y":%q}`, b64(make([]byte, 32)), b64(make([]byte, 32)))), "not on the curve"},
-		"another curve":       {keySet(`{"kty":"EC","crv":"secp256k1","x":"","y":""}`), "curve"},
+		"another curve":       {keySet(`{"kty":"EC","crv":"secp256k1","x":"","y":""}`), "crv is none of"},
 		"Ed448":               {keySet(`{"kty":"OKP","crv":"Ed448","x":""}`), "Ed25519"},
 		"none":                {keySet(), "has no keys"},
-		"another value":       {`{"keys":"canary"}`, "no set of keys"},
-		"a list":              {`[]`, "no set of keys"},
-		"too many":            {keySet(strings.Split(strings.Repeat(`{"kty":"RSA"},`, 100)+`{"kty":"RSA"}`, ",")...), "at most 100"},
+		"another value":       {`{"keys":"canary"}`, "not a JWKS"},
+		"a list":              {`[]`, "not a JWKS"},
+		"too many":            {keySet(strings.Split(strings.Repeat(`{"kty":"RSA"},`, 100)+`{"kty":"RSA"}`, ",")...), "more than 100"},
 		"too long":            {strings.Repeat(" ", 256<<10+1), "bytes"},
-		"text behind the set": {keySet(rsaJWK("a", &s.rsa.PublicKey, "")) + "x", "no set of keys"},
+		"text behind the set": {keySet(rsaJWK("a", &s.rsa.PublicKey, "")) + "x", "not a JWKS"},
 	} {
 		keys, err := parseKeySet([]byte(tt.set))
 		got := fmt.Sprint(len(keys))
@@ -372,7 +372,7 @@ func TestKeySets(t *testing.T) {
 	}
 }
 
-// A key that says what it is for is for nothing else, though it could be.
+// A key with alg is used for no other algorithm, even if it could be.
 func TestKeyForOneAlgorithm(t *testing.T) {
 	s := signers()
 	j := newJWT(t, JWTConfig{Algorithms: []string{"RS256", "PS256"}}, keySet(rsaJWK("r", &s.rsa.PublicKey, `,"alg":"RS256"`)))
@@ -383,7 +383,7 @@ func TestKeyForOneAlgorithm(t *testing.T) {
 	}
 }
 
-// A token that names no key is not tried with any number of them.
+// The number of keys that are tried for a token without a key ID is bounded.
 func TestTokenWithoutName(t *testing.T) {
 	s := signers()
 	for n, want := range map[int]string{15: "ada", 16: badSignature} {
@@ -398,7 +398,7 @@ func TestTokenWithoutName(t *testing.T) {
 	}
 }
 
-// Keys in a file are rotated while tokens come.
+// A JWKS file is rotated while tokens are verified.
 func TestKeySetFileRotates(t *testing.T) {
 	s := signers()
 	j := newJWT(t, JWTConfig{Algorithms: []string{"RS256"}}, keySet(rsaJWK("old", &s.rsa.PublicKey, "")))
@@ -422,7 +422,7 @@ func TestKeySetFileRotates(t *testing.T) {
 			t.Errorf("%.40s: old: %s, new: %s", step.set, a, b)
 		}
 	}
-	if log.count("keeping the last good ones") != 2 || log.count("canary") > 0 {
-		t.Error("bad files are not told of, or too much")
+	if log.count("last valid content stays in use") != 2 || log.count("canary") > 0 {
+		t.Error("invalid files are not logged, or with their content")
 	}
 }

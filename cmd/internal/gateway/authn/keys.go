@@ -17,20 +17,20 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// KeysConfig is how [Keys] are made.
+// KeysConfig is the configuration of [Keys].
 type KeysConfig struct {
 	Files   []string
 	Header  string // default X-Api-Key
-	Bearer  bool   // also Authorization: Bearer KEY
-	Forward bool   // keys are forwarded
+	Bearer  bool   // accept Authorization: Bearer KEY too
+	Forward bool   // forward keys
 }
 
-// Keys knows who a request is from by its API key. Files hold the keys' SHA-256, which is enough for keys that nobody can
-// guess, as [NewKey] makes them.
+// Keys authenticates requests by API key. Account files contain the SHA-256 of keys, which is enough for random keys such as those
+// of [NewKey].
 //
-// A key is found in a map by its digest. That takes a different time for different digests, and tells nothing of the keys:
-// who can choose a text by its SHA-256 has broken SHA-256, and how near a digest is to another says nothing of how near
-// the texts are. Unknown keys go the same way as known ones.
+// A key is looked up in a map by its digest. The time of a lookup depends on the digest but reveals nothing about the keys: an
+// attacker cannot choose keys by their SHA-256, and similar digests do not mean similar keys. Unknown keys take the same path as
+// known ones.
 type Keys struct {
 	files
 	info MethodInfo
@@ -39,19 +39,19 @@ type Keys struct {
 }
 
 const (
-	keyPrefix   = "slk_" // so that people and scanners of repositories see what it is
+	keyPrefix   = "slk_" // recognisable for people and secret scanners
 	hashPrefix  = "sha256:"
-	minKeyChars = 24   // characters of keys from elsewhere
-	maxKeyBytes = 1024 // bytes of what is looked at
+	minKeyChars = 24   // minimum characters of keys that were not generated here
+	maxKeyBytes = 1024 // maximum bytes
 )
 
-// NewKeys reads the files. The error joins all faults, each a [*rules.Error].
+// NewKeys reads the files. Its error joins all errors of the files, each a [*rules.Error].
 func NewKeys(cfg KeysConfig) (*Keys, error) {
 	if cfg.Header == "" {
 		cfg.Header = "X-Api-Key"
 	}
 	if !httpguts.ValidHeaderFieldName(cfg.Header) {
-		return nil, fmt.Errorf("%q is no name of a header: write one such as X-Api-Key", cfg.Header)
+		return nil, fmt.Errorf("%q is not a header name: write one such as X-Api-Key", cfg.Header)
 	}
 	k := &Keys{now: time.Now, info: MethodInfo{
 		Challenge: fmt.Sprintf(`ApiKey header="%s"`, http.CanonicalHeaderKey(cfg.Header)),
@@ -73,21 +73,21 @@ var keyKind = kind{
 	secret: map[string]string{"key": plainKey, "secret": plainKey, "token": plainKey, "api_key": plainKey},
 }
 
-const plainKey = "a key in plain text can be used by whoever reads this file: write hash: with what `sluice apikey hash` prints for it, and remove it here"
+const plainKey = "every reader of this file can use a key in plain text: write hash: with the output of `sluice apikey hash`, and remove the key"
 
 func checkKeyHash(text string) string {
 	digits, ok := strings.CutPrefix(text, hashPrefix)
 	if !ok {
 		return "hash: write sha256: and 64 hexadecimal digits, as `sluice apikey hash` prints. If this is the key itself, " +
-			"whoever reads this file can use it"
+			"every reader of this file can use it"
 	}
 	if sum, err := hex.DecodeString(digits); err != nil || len(sum) != sha256.Size || digits != strings.ToLower(digits) {
-		return "hash: there have to be 64 hexadecimal digits, a to f small, behind sha256: as `sluice apikey hash` prints"
+		return "hash: write 64 hexadecimal digits in lower case after sha256:, as `sluice apikey hash` prints"
 	}
 	return ""
 }
 
-// use takes the content of the files.
+// use replaces the keys by those in the content of the files.
 func (k *Keys) use(content [][]byte) error {
 	all, err := readAccounts(&keyKind, k.paths, content)
 	if err != nil {
@@ -95,14 +95,14 @@ func (k *Keys) use(content [][]byte) error {
 	}
 	live := make(map[[sha256.Size]byte]*account, len(all))
 	for i := range all {
-		sum, _ := hex.DecodeString(strings.TrimPrefix(all[i].hash, hashPrefix)) // it was looked at
+		sum, _ := hex.DecodeString(strings.TrimPrefix(all[i].hash, hashPrefix)) // cannot fail: already checked
 		live[[sha256.Size]byte(sum)] = &all[i].account
 	}
 	k.live.Store(&live)
 	return nil
 }
 
-// Len is how many keys there are.
+// Len returns the number of keys.
 func (k *Keys) Len() int { return len(*k.live.Load()) }
 
 // Info implements [Method].
@@ -120,7 +120,7 @@ func (k *Keys) Authenticate(r *http.Request) (Identity, error) {
 	}
 	known := (*k.live.Load())[sha256.Sum256([]byte(shown))]
 	if known == nil {
-		return Identity{}, guess("the API key is not known")
+		return Identity{}, guess("the API key is unknown")
 	}
 	if err := known.usable("the API key", k.now()); err != nil {
 		return Identity{}, err
@@ -130,7 +130,7 @@ func (k *Keys) Authenticate(r *http.Request) (Identity, error) {
 	return id, nil
 }
 
-// shown is the key that a request has. What looks like a signed token behind Bearer is left to those who read such.
+// shown returns the API key of a request. A Bearer value that looks like a signed token is left to other methods.
 func (k *Keys) shown(h http.Header) (key string, at *Place, err error) {
 	err = ErrNoCredentials
 	for i := range k.info.Places {
@@ -149,7 +149,7 @@ func (k *Keys) shown(h http.Header) (key string, at *Place, err error) {
 	return key, at, err
 }
 
-// NewKey makes a key of 256 random bits, and its hash.
+// NewKey returns a new key of 256 random bits and its hash.
 func NewKey() (key, hash string) {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails
@@ -158,13 +158,13 @@ func NewKey() (key, hash string) {
 	return key, hashPrefix + hex.EncodeToString(sum[:])
 }
 
-// HashKey is the hash of a key from elsewhere. Short keys are refused: their hash tells the key to who can try all.
+// HashKey returns the hash of an existing key. Short keys are rejected, because they could be found from the hash by trying all.
 func HashKey(key string) (hash string, err error) {
 	switch {
 	case len(key) < minKeyChars:
-		return "", fmt.Errorf("a key of %d characters can be found by trying all of them: use at least %d, or let sluice apikey new make one", len(key), minKeyChars)
+		return "", fmt.Errorf("the key has %d characters and can be guessed: use at least %d, or create one with sluice apikey new", len(key), minKeyChars)
 	case len(key) > maxKeyBytes:
-		return "", fmt.Errorf("a key has at most %d bytes", maxKeyBytes)
+		return "", fmt.Errorf("the key has more than %d bytes", maxKeyBytes)
 	case !sendable(key):
 		return "", fmt.Errorf("the key cannot be sent in a header: use one without spaces around it, and without line breaks")
 	}

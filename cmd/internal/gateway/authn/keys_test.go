@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// request is one with some headers, each a name and a value.
+// request returns a request with headers, given as names and values.
 func request(headers ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	for i := 0; i < len(headers); i += 2 {
@@ -29,7 +29,7 @@ func hashed(key string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// keysOf are from a file with one key for each user, which is "key-of-" and the name.
+// keysOf returns keys from a file with one key per user: "key-of-" and the name.
 func keysOf(t testing.TB, cfg KeysConfig, more string) *Keys {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys.yaml")
@@ -51,7 +51,7 @@ func TestKeys(t *testing.T) {
 	for _, k := range []*Keys{plain, bearing} {
 		k.now = func() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 	}
-	const none, unknown = "none", "guess: the API key is not known"
+	const none, unknown = "none", "guess: the API key is unknown"
 	for _, tt := range []struct {
 		keys    *Keys
 		headers []string
@@ -60,8 +60,8 @@ func TestKeys(t *testing.T) {
 		{plain, []string{"X-Api-Key", "key-of-ada"}, "ada"},
 		{plain, []string{"x-api-key", "key-of-ada"}, "ada"},
 		{plain, []string{"X-Api-Key", "key-of-new"}, "new"},
-		{plain, []string{"X-Api-Key", "key-of-off"}, "the API key is switched off: ask who gave it to you"},
-		{plain, []string{"X-Api-Key", "key-of-old"}, "the API key expired at 2026-01-01T00:00:00Z: ask for another"},
+		{plain, []string{"X-Api-Key", "key-of-off"}, "the API key is disabled: contact its issuer"},
+		{plain, []string{"X-Api-Key", "key-of-old"}, "the API key expired at 2026-01-01T00:00:00Z: request a new one"},
 		{plain, []string{"X-Api-Key", "key-of-nobody"}, unknown},
 		{plain, []string{"X-Api-Key", ""}, unknown},
 		{plain, []string{"X-Api-Key", "KEY-OF-ADA"}, unknown},
@@ -78,7 +78,7 @@ func TestKeys(t *testing.T) {
 		{bearing, []string{"Authorization", "bEARER   key-of-ada"}, "ada"},
 		{bearing, []string{"Authorization", "Bearer key-of-nobody"}, unknown},
 		{bearing, []string{"Authorization", "Bearer"}, unknown},
-		{bearing, []string{"Authorization", "Bearer a.b.c"}, none}, // a token, perhaps
+		{bearing, []string{"Authorization", "Bearer a.b.c"}, none}, // may be a token
 		{bearing, []string{"Authorization", "Basic key-of-ada"}, none},
 		{bearing, []string{"Authorization", "Bearer key-of-ada", "Authorization", "Basic x"}, "the header Authorization is there 2 times: send one"},
 		{bearing, []string{"Authorization", "Bearer key-of-ada", "X-My-Key", "key-of-ada"}, "there are two API keys, in X-My-Key and Authorization: send one"},
@@ -100,7 +100,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// verdict is who it is, or why not.
+// verdict returns the user or the error as text.
 func verdict(id Identity, err error) string {
 	var wrong *CredentialError
 	switch {
@@ -135,7 +135,7 @@ func TestNewKey(t *testing.T) {
 	}
 }
 
-// Keys are read again while they are asked for; a bad file leaves the good one, and all is said once.
+// Keys are reloaded under load; an invalid file does not replace a valid one, and each change is logged once.
 func TestKeysReloadUnderLoad(t *testing.T) {
 	k := keysOf(t, KeysConfig{}, "")
 	log := new(logged)
@@ -177,11 +177,11 @@ func TestKeysReloadUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	asking.Wait()
-	if n := log.count("API keys cannot be used: keeping the last good ones"); n != 20 {
+	if n := log.count("API keys invalid: last valid content stays in use"); n != 20 {
 		t.Errorf("it is said %d times that a file is bad", n)
 	}
 	k.Reload(logger)
-	if n := log.count("cannot be used"); n != 20 {
+	if n := log.count("stays in use"); n != 20 {
 		t.Error("it is said again of a file that did not change")
 	}
 	if log.count("canary") > 0 {
@@ -189,7 +189,7 @@ func TestKeysReloadUnderLoad(t *testing.T) {
 	}
 }
 
-// logged collects what is logged.
+// logged collects log lines.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -12,17 +12,17 @@ import (
 	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
-// KeyInfo describes an API key of a file, without its hash.
+// KeyInfo describes an API key in an account file, without its hash.
 type KeyInfo struct {
-	ID         string            `json:"id"` // that of the file, or of the hash
+	ID         string            `json:"id"` // ID in the file, or else KeyID of the hash
 	User       string            `json:"user"`
 	Plan       string            `json:"plan,omitempty"`
-	State      string            `json:"state"`             // active, disabled or expired
-	Expires    *time.Time        `json:"expires,omitempty"` // nil: never
+	State      string            `json:"state"`                // active, disabled or expired
+	Expires    *time.Time        `json:"expires_at,omitempty"` // nil: never
 	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
-// ListKeys returns the keys of a file of API keys, in the order of the file.
+// ListKeys returns the keys of an account file, in file order.
 func ListKeys(path string, data []byte) ([]KeyInfo, error) {
 	entries, err := readAccounts(&keyKind, []string{path}, [][]byte{data})
 	if err != nil {
@@ -60,8 +60,8 @@ func infoOf(e *entry, now time.Time) KeyInfo {
 	return k
 }
 
-// Revoke removes a key from the content of a file of API keys. The name is the key's ID, the beginning of one, or a user with a
-// single key. All else of the file stays, comments too.
+// Revoke removes a key from the content of an account file. The name is the key's ID, a unique prefix of it, or a user with a
+// single key. The rest of the file is unchanged, including comments.
 func Revoke(path string, data []byte, name string) ([]byte, KeyInfo, error) {
 	all, err := ListKeys(path, data)
 	if err != nil {
@@ -71,7 +71,7 @@ func Revoke(path string, data []byte, name string) ([]byte, KeyInfo, error) {
 	if err != nil {
 		return nil, KeyInfo{}, err
 	}
-	root, _ := strictyaml.Parse(data) // it was read
+	root, _ := strictyaml.Parse(data) // cannot fail: already read
 	items := root.Field(keyKind.list).Items
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	first, end := items[i].Line-1, len(lines)
@@ -89,12 +89,12 @@ func Revoke(path string, data []byte, name string) ([]byte, KeyInfo, error) {
 	revoked := all[i]
 	after, err := ListKeys(path, left)
 	if err != nil || !slices.EqualFunc(after, slices.Delete(all, i, i+1), func(a, b KeyInfo) bool { return a.ID == b.ID && a.User == b.User }) {
-		return nil, KeyInfo{}, errors.New("the file's list is not one entry below the other, each after a -: remove the entry by hand")
+		return nil, KeyInfo{}, errors.New("the list in the file is not in block style, with one entry after each -: remove the entry by hand")
 	}
 	return left, revoked, nil
 }
 
-// pick finds the one key that a name means.
+// pick returns the index of the key that a name matches.
 func pick(all []KeyInfo, name string) (int, error) {
 	var ids, found []string
 	at := -1
@@ -112,7 +112,7 @@ func pick(all []KeyInfo, name string) (int, error) {
 	case len(found) == 1:
 		return at, nil
 	case len(found) > 1:
-		return 0, fmt.Errorf("%q means %d keys: write which: %s", name, len(found), strings.Join(found[:min(len(found), 10)], ", "))
+		return 0, fmt.Errorf("%q matches %d keys: write one of %s", name, len(found), strings.Join(found[:min(len(found), 10)], ", "))
 	}
 	if best := suggest.Closest(name, ids); best != "" {
 		return 0, fmt.Errorf("there is no key %q: did you mean %q?", name, best)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is not the revoked entry stays as it was written.
+// All lines except the revoked entry are unchanged.
 func TestRevoke(t *testing.T) {
 	ada, bob := hashed("key-of-ada"), hashed("key-of-bob")
 	for name, tt := range map[string]struct{ before, key, after string }{

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// welch is Welch's t of two samples: beyond 4.5 it is next to impossible that they are of one distribution.
+// welch returns Welch's t of two samples: beyond 4.5 it is almost certain that their distributions differ.
 func welch(a, b []float64) float64 {
 	mean := func(x []float64) (m, v float64) {
 		for _, f := range x {
@@ -29,8 +29,8 @@ func welch(a, b []float64) float64 {
 	return (ma - mb) / math.Sqrt(va/float64(len(a))+vb/float64(len(b)))
 }
 
-// timing compares how long two kinds of keys take, in random order, in one request, so that memory is the same. The slowest
-// tenth is left out, which is when something else ran.
+// timing compares the time of two kinds of keys, in random order and with one request, so that memory is the same. The slowest
+// 10 % are omitted, because other processes ran then.
 func timing(ask func(*http.Request), kinds [2][]string, n int) float64 {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var times [2][]float64
@@ -54,8 +54,8 @@ func timing(ask func(*http.Request), kinds [2][]string, n int) float64 {
 	return welch(times[0], times[1])
 }
 
-// A key that is nearly right costs the time of any other. On a machine with others on it times say little, so that they
-// are held to it only with SLUICE_SOAK.
+// A nearly right key takes as much time as any other. Times on shared machines are noisy, so a difference fails the test only with
+// SLUICE_SOAK.
 func TestKeysTakeAsLong(t *testing.T) {
 	right := "slk_" + strings.Repeat("abcdefgh", 6) + "abcd"
 	k := keysOf(t, KeysConfig{}, "- {user: bob, hash: '"+hashed(right)+"'}\n")
@@ -64,7 +64,7 @@ func TestKeysTakeAsLong(t *testing.T) {
 	if soak {
 		n = 1_000_000
 	}
-	// Many of each: a digest is found in the time that its place in the map takes, which is as good as drawn by lot.
+	// Many keys of each kind, because the lookup time of one digest depends on its random place in the map.
 	var kinds [2][]string
 	for i := range 1024 {
 		end := strconv.FormatInt(int64(32*32+i), 32)
@@ -76,7 +76,7 @@ func TestKeysTakeAsLong(t *testing.T) {
 	if soak && math.Abs(got) > 4.5 {
 		t.Error("the time tells them apart")
 	}
-	leaky := func(r *http.Request) { // as one compares who does not think of it
+	leaky := func(r *http.Request) { // naive comparison, byte by byte
 		shown := r.Header.Get("X-Api-Key")
 		for i := range len(right) {
 			if shown[i] != right[i] {

@@ -9,15 +9,15 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
 )
 
-// nowhere is a response writer that forgets.
+// nowhere is a response writer that discards the response.
 type nowhere struct{ header http.Header }
 
 func (n *nowhere) Header() http.Header         { return n.header }
 func (n *nowhere) Write(b []byte) (int, error) { return len(b), nil }
 func (n *nowhere) WriteHeader(int)             {}
 
-// BenchmarkHandlers is what the gateway itself costs a request, with one rule and without: no network, and an upstream that does
-// nothing.
+// BenchmarkHandlers measures the overhead of the gateway per request, with one rule and without: no network, and an upstream
+// that does nothing.
 func BenchmarkHandlers(b *testing.B) {
 	for name, text := range map[string]string{"none": "rules: []", "one rule": "rules: [{name: r, match: {path: /v1/**}, per: ip, limit: 10000000/s}]"} {
 		b.Run(name, func(b *testing.B) {

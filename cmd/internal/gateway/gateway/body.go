@@ -10,11 +10,11 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// body is a request's body that counts what was read of it.
+// body is a request's body that counts the bytes read.
 type body struct {
 	io.ReadCloser
 	count   atomic.Int64
-	ended   atomic.Bool // all was read
+	ended   atomic.Bool // it was read completely
 	timeout atomic.Pointer[timeout]
 }
 
@@ -32,10 +32,10 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// arrival is how long a body that is not needed may take to arrive without costing the client its connection.
+// arrival is the time within which an unneeded body must arrive to keep the connection open.
 const arrival = 100 * time.Millisecond
 
-// arrives reports whether the body's end arrives soon. What arrives is dropped.
+// arrives reads and discards the body, and reports whether its end arrives in time.
 func (b *body) arrives(w http.ResponseWriter) bool {
 	if b.ended.Load() {
 		return true
@@ -47,7 +47,7 @@ func (b *body) arrives(w http.ResponseWriter) bool {
 	return err == nil
 }
 
-// end bounds how long the server may take to read what a handler has left. Of HTTP/2 it reads no more.
+// end bounds the time in which the HTTP/1 server reads the unread rest of the body. An HTTP/2 server does not read it.
 func (b *body) end(w http.ResponseWriter, proto int, idle time.Duration) {
 	if proto == 1 && !b.ended.Load() {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(idle))

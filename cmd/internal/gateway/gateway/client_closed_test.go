@@ -21,7 +21,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
 )
 
-// A client that leaves while its request is decided is no outage: it is 499, whatever was being done for it.
+// A client that disconnects while its request is decided is no outage: the status is 499, whatever step was running.
 func TestClientClosedIsNoOutage(t *testing.T) {
 	for name, text := range map[string]string{
 		"limit": "rules: [{name: all, limit: 5/h}]",
@@ -40,26 +40,26 @@ func TestClientClosedIsNoOutage(t *testing.T) {
 			}
 			g.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 			if status != http.StatusOK {
-				t.Errorf("the first is %d", status)
+				t.Errorf("first request: status %d", status)
 			}
 			ctx, leave := context.WithCancel(t.Context())
 			leave()
 			func() {
 				defer func() {
 					if p := recover(); p != http.ErrAbortHandler { //nolint:errorlint // a panic's value
-						t.Errorf("it is answered, with %d: %v", status, p)
+						t.Errorf("response with status %d: %v", status, p)
 					}
 				}()
 				g.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil))
 			}()
 			if status != 499 {
-				t.Errorf("who left is %d, want 499", status)
+				t.Errorf("status %d for a disconnected client, want 499", status)
 			}
 		})
 	}
 }
 
-// Over HTTP/2 requests are cancelled at once: each is answered, or its client has left.
+// HTTP/2 requests that are cancelled at once: each has a response or the status 499.
 func TestCancelledStreams(t *testing.T) {
 	const count = 100
 	ended := make(chan int, count)
@@ -96,13 +96,13 @@ func TestCancelledStreams(t *testing.T) {
 			left++
 		case 200:
 		default:
-			t.Fatalf("a cancelled request is %d", status)
+			t.Fatalf("status %d for a cancelled request", status)
 		}
 	}
-	t.Logf("%d of %d clients left before the response", left, count)
+	t.Logf("%d of %d clients disconnected before the response", left, count)
 }
 
-// Every request is logged with its client, also one that is rejected before it is looked at.
+// Every request is logged with its client, even if it is rejected by the first check.
 func TestRejectedHaveClients(t *testing.T) {
 	ended := make(chan netip.Addr, 1)
 	address := before(t, echo, func(c *gateway.Config) {
@@ -160,5 +160,5 @@ func TestResponseBeforeBody(t *testing.T) {
 	}
 }
 
-// lastPieceTimeout is how long the rest of a body is waited for.
+// lastPiece is the time that the server waits for the rest of a body.
 const lastPiece = 10 * time.Second

@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/quota"
 )
 
-// compileCORS makes the policy of a route. Scripts can read all that the gateway itself sends.
+// compileCORS compiles the policy of a route. It exposes all headers that the gateway itself sets.
 func (r *Route) compileCORS() (err error) {
 	if len(r.CORS.AllowedOrigins) == 0 {
 		return nil
@@ -22,8 +22,8 @@ func (r *Route) compileCORS() (err error) {
 	return err
 }
 
-// setCORS prepares the CORS headers of the response, which are set when it begins: those of an upstream are replaced, and
-// by then the request may have lost its Origin.
+// setCORS prepares the CORS headers of the response. They are set when the response starts, to replace those of the upstream,
+// but computed now, because the request may have lost its Origin by then.
 func (x *RequestContext) setCORS(p *cors.Policy, r *http.Request) {
 	if p == nil {
 		return
@@ -36,13 +36,14 @@ func (x *RequestContext) setCORS(p *cors.Policy, r *http.Request) {
 // answerPreflight responds to a preflight, for its route.
 func (x *RequestContext) answerPreflight(w http.ResponseWriter, r *http.Request) {
 	x.response.cors.SetPreflightHeaders(w.Header(), r.Header)
-	x.response.cors = nil // the headers of other responses
+	x.response.cors = nil // do not set the headers of other responses
 	problem.SetAside(w)
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// internalCORS returns the CORS policy below InternalPath, where queued requests are looked up: that of a route of the host
-// that allows the origin, since the response that named the path was of one. It is nil if no route of the host has one.
+// internalCORS returns the CORS policy for paths below InternalPath, where clients query the status of queued requests: the
+// policy of a route of the host that allows the origin, because a response of such a route contained the path. It returns nil
+// if no route of the host has a policy.
 func (t *routeTable) internalCORS(r *http.Request) (p *cors.Policy) {
 	host := match.CanonicalHost(r.Host)
 	for _, route := range t.routes {
@@ -56,7 +57,7 @@ func (t *routeTable) internalCORS(r *http.Request) (p *cors.Policy) {
 	return p
 }
 
-// isBelow reports whether a host is one that a route names: itself, "*.example.com" or none for any.
+// isBelow reports whether the host of a route matches: it is equal, a wildcard such as "*.example.com", or empty for any.
 func isBelow(route, host string) bool {
 	parent, isWildcard := strings.CutPrefix(route, "*")
 	return route == "" || route == host || isWildcard && strings.HasSuffix(host, parent)

@@ -22,7 +22,7 @@ import (
 
 const ours, theirs = "https://app.example.com", "https://other.example.com"
 
-// corsApp sets CORS headers of its own, as applications do.
+// corsApp is an application that sets CORS headers.
 var corsApp = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	w.Header().Set("Access-Control-Allow-Methods", "QUERY")
@@ -31,7 +31,7 @@ var corsApp = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, r.Method)
 })
 
-// wantCORS checks the CORS headers of a response: for an origin that is allowed, all that scripts need.
+// wantCORS checks the CORS headers of a response.
 func (a answer) wantCORS(t *testing.T, name, origin string, status int) {
 	t.Helper()
 	got, exposed := a.header["Access-Control-Allow-Origin"], strings.Join(a.header["Access-Control-Expose-Headers"], ", ")
@@ -66,7 +66,7 @@ func corsAuthn(t *testing.T) *authn.Chain {
 	return authn.NewChain(authn.ChainConfig{Methods: []authn.Method{keys}})
 }
 
-// corsFront is a gateway that answers each path with another status.
+// corsFront starts a gateway that responds to each path with another status.
 func corsFront(t *testing.T) (address string) {
 	t.Helper()
 	q := newQueue(t, func(*queue.Config) {})
@@ -101,8 +101,8 @@ rules:
 	})
 }
 
-// Scripts of an allowed origin can read every response of a route with CORS, those that Sluice makes included, and others
-// none. The headers of the upstream are replaced.
+// Scripts of an allowed origin can read every response of a route with CORS, including those of Sluice itself; scripts of
+// other origins can read none. The headers of the upstream are replaced.
 func TestCORSResponses(t *testing.T) {
 	address := corsFront(t)
 	for i, origin := range []string{ours, theirs, "null", ours + ".evil.example"} {
@@ -168,8 +168,8 @@ func (a answer) wantPreflight(t *testing.T, name, origin string) {
 	}
 }
 
-// Preflights of a route with CORS are answered, whatever authentication and rules say, and not counted. Other OPTIONS are
-// requests like all.
+// The gateway responds to preflights of a route with CORS without authentication and rules, and does not count them. Other
+// OPTIONS requests are handled like all requests.
 func TestCORSPreflights(t *testing.T) {
 	address := corsFront(t)
 	preflight := func(path, origin string) answer {
@@ -193,7 +193,7 @@ func TestCORSPreflights(t *testing.T) {
 			t.Errorf("%d: it is not counted: %+v", i, a)
 		}
 	}
-	// Without CORS they are the upstream's, and counted.
+	// Without CORS they are counted and forwarded.
 	if a := preflight("/plain", ours); a.status != 200 || a.body != "OPTIONS" || a.header.Get("Access-Control-Allow-Methods") != "QUERY" {
 		t.Errorf("%+v", a)
 	}
@@ -202,7 +202,7 @@ func TestCORSPreflights(t *testing.T) {
 	}
 }
 
-// CORS headers of an upstream pass unchanged where the route has none, and the headers about limits are exposed besides.
+// CORS headers of an upstream are unchanged if the route has no CORS, and quota headers are exposed in addition.
 func TestWithoutCORS(t *testing.T) {
 	a := get(t, corsFront(t), "/plain", "Origin: "+theirs)
 	h := a.header
@@ -211,8 +211,8 @@ func TestWithoutCORS(t *testing.T) {
 	}
 }
 
-// Preflights are bounded as other requests are: by the number in flight, by that of an address, and by load shedding. Scripts
-// can read that, too.
+// Preflights are bounded like other requests: by the number in flight, by that of an address, and by load shedding. Scripts can
+// read these responses.
 func TestCORSOverload(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*testing.T, *gateway.Config)
@@ -221,7 +221,7 @@ func TestCORSOverload(t *testing.T) {
 		"in flight":  {func(_ *testing.T, c *gateway.Config) { c.MaxRequests = 1 }, 503},
 		"of address": {func(_ *testing.T, c *gateway.Config) { c.MaxAddressRequests = 1 }, 429},
 		"shed": {func(t *testing.T, c *gateway.Config) {
-			c.Rules, c.Limiter = limits(t, "rules: []\nshed: [{name: app, in_flight: {min: 1, max: 1}}]")
+			c.Rules, c.Limiter = limits(t, "rules: []\nload_shedding: [{name: app, concurrency: {min: 1, max: 1}}]")
 			c.Shed = httplimit.NewShedder(c.Rules).Middleware
 		}, 503},
 	} {

@@ -20,7 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Run delivers queued requests until the context ends, and waits for the workers that it has started.
+// Run delivers queued requests until ctx is done, and waits for its workers.
 func (g *Gateway) Run(ctx context.Context) {
 	if g.cfg.Queue == nil {
 		return
@@ -51,20 +51,20 @@ func (g *Gateway) work(ctx context.Context) {
 	}
 }
 
-// Attempt is an attempt to deliver a queued request: one that the limits had room for and that was this gateway's to make.
+// Attempt is an attempt to deliver a queued request that the limits allowed and that this gateway had claimed.
 type Attempt struct {
 	*RequestContext
-	Number   int // 1 is the first
-	Status   int // of the response; 0: there was none, or not all of it
+	Number   int // starts at 1
+	Status   int // of the response; 0: no response, or a truncated one
 	Duration time.Duration
 	BytesIn  int64  // size of the request's body
-	Outcome  string // state of the item after it: done, queued (to be tried again), dead, or delivering (another gateway has it)
+	Outcome  string // state of the item afterwards: done, queued (to be retried), dead, or delivering (claimed by another gateway)
 }
 
-// deliver sends a request that was queued through the limits of today to its upstream. It begins when they have let it
-// pass.
+// deliver applies the current limits to a queued request and forwards it to its upstream. It calls begin, which claims the
+// item, when the limits have allowed it.
 func (g *Gateway) deliver(ctx context.Context, it *queue.Item, begin func() error) (out deliveryResult) {
-	ctx, cancel := context.WithCancel(context.WithValue(ctx, bounds.Counted{}, true)) // when it was queued
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, bounds.Counted{}, true)) // already counted when it was queued
 	defer cancel()
 	d := &delivery{}
 	x := &RequestContext{
@@ -80,10 +80,10 @@ func (g *Gateway) deliver(ctx context.Context, it *queue.Item, begin func() erro
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			out = deliveryResult{Outcome: queue.Outcome{Err: errors.New("the answer broke off")}}
+			out = deliveryResult{Outcome: queue.Outcome{Err: errors.New("response truncated")}}
 			if p != http.ErrAbortHandler { //nolint:errorlint // a panic's value
-				g.log.Error("delivering a kept request went wrong", "id", it.ID, "panic", fmt.Sprint(p))
-				out.Err = errors.New("the gateway failed")
+				g.log.Error("queue delivery panicked", "queue_item", it.ID, "panic", fmt.Sprint(p))
+				out.Err = errors.New("internal error of the gateway")
 			}
 		}
 		if out.attempt = d.attempt; out.attempt != nil {
@@ -115,14 +115,14 @@ func (g *Gateway) deliver(ctx context.Context, it *queue.Item, begin func() erro
 	return d.result(x)
 }
 
-// deliveryResult is the outcome of a delivery, or that its limits have no room yet.
+// deliveryResult is the outcome of a delivery, or the time after which the limits may allow it.
 type deliveryResult struct {
 	queue.Outcome
-	later   time.Duration // 0: there was room
-	attempt *Attempt      // nil: there was none
+	later   time.Duration // 0: not denied
+	attempt *Attempt      // nil: no attempt was made
 }
 
-// request is the request of a queue item.
+// request returns the request of a queue item.
 func request(ctx context.Context, it *queue.Item) (*http.Request, error) {
 	u, err := url.ParseRequestURI(it.Target)
 	if err != nil {
@@ -141,7 +141,7 @@ func request(ctx context.Context, it *queue.Item) (*http.Request, error) {
 	return r.WithContext(ctx), nil
 }
 
-// stored tells rules which headers of the request were not written down; nil if all were.
+// stored returns the headers of the request that were not stored, for the rules, or nil if all were stored.
 func stored(it *queue.Item) *rules.Queued {
 	if len(it.Withheld) == 0 {
 		return nil
@@ -158,27 +158,27 @@ type delivery struct {
 	recorder  recorder
 	begin     func() error
 	started   bool
-	claimLost error // another gateway has it, or it was cancelled
+	claimLost error // another gateway has claimed the item, or it was cancelled
 	denied    *deliveryResult
-	attempt   *Attempt // from when it is begun
+	attempt   *Attempt // set when the item is claimed
 }
 
-// claim reports whether the request may be sent.
+// claim claims the item and reports whether the request may be sent.
 func (d *delivery) claim() bool {
 	d.claimLost = d.begin()
 	d.started = d.claimLost == nil
 	return d.started
 }
 
-// deny notes that there is no room for the request yet, or never will be.
+// deny records a denial: the request is retried later, or fails if its cost exceeds the limit.
 func (d *delivery) deny(a *admission.Admission) {
 	d.denied = &deliveryResult{later: max(a.RetryAfter, time.Millisecond)}
 	if a.ExceedsLimit {
-		d.denied = &deliveryResult{Outcome: queue.Outcome{Err: errors.New("it costs more than its limit ever allows at once")}}
+		d.denied = &deliveryResult{Outcome: queue.Outcome{Err: errors.New("cost exceeds the limit")}}
 	}
 }
 
-// rejected ends a request that can be sent nowhere any more.
+// rejected ends a request that can no longer be forwarded, with the status of the rejection.
 func (d *delivery) rejected(status int) deliveryResult {
 	if err := d.begin(); err != nil {
 		return deliveryResult{}
@@ -186,10 +186,10 @@ func (d *delivery) rejected(status int) deliveryResult {
 	return deliveryResult{Outcome: queue.Outcome{Status: status}}
 }
 
-// defaultRedelivery is after how long an item is tried again whose denial had no Retry-After.
+// defaultRedelivery is the time until the next attempt after a denial without Retry-After.
 const defaultRedelivery = time.Second
 
-// result is the outcome. A request that was shed or denied before anything was sent is no attempt.
+// result returns the outcome. A request that was shed or denied before it was forwarded does not count as an attempt.
 func (d *delivery) result(x *RequestContext) deliveryResult {
 	status := x.response.status
 	switch {
@@ -202,10 +202,10 @@ func (d *delivery) result(x *RequestContext) deliveryResult {
 	case !d.started:
 		return d.rejected(status)
 	case status == 0 || status == statusClientClosed:
-		return deliveryResult{Outcome: queue.Outcome{Err: errors.New("there was no answer in time")}}
+		return deliveryResult{Outcome: queue.Outcome{Err: errors.New("no response in time")}}
 	}
 	h, body := d.recorder.Header(), d.recorder.body
-	if n := len(body); n > 0 && n <= queue.MaxResult && len(h["Content-Length"]) == 0 { // net/http would say it
+	if n := len(body); n > 0 && n <= queue.MaxResult && len(h["Content-Length"]) == 0 { // net/http would set it
 		h["Content-Length"] = []string{strconv.Itoa(n)}
 	}
 	return deliveryResult{Outcome: queue.Outcome{Status: status, Header: h, Body: body}}

@@ -1,18 +1,18 @@
-// Package gateway is a proxy that stands before any API and applies rules to what reaches it.
+// Package gateway is a reverse proxy that applies rules to requests before it forwards them to an upstream.
 //
-// A request walks one line. What is refused on the way is answered here, as application/problem+json, and goes no
-// further:
+// A request passes these steps in order. The gateway itself responds to requests that a step rejects, sheds or denies, with
+// application/problem+json:
 //
-//	target     one reading of method, host, path and query, or 400
-//	headers    what a client must not say is dropped
+//	target     canonical method, host, path and query, or 400
+//	headers    headers that a client must not set are removed
 //	addresses  allow and deny lists: 403
 //	route      the most specific by host and path, or 404
 //	body       too large: 413
-//	who        authentication: 401
+//	identity   authentication: 401
 //	shed       overload: 503
-//	limit      httplimit.RulesMiddleware: 429, a wait, or the queue
+//	limit      rules: 429, a delay, or the durable queue (202)
 //	forward    to the upstream
 //
-// The path that routes and rules match is the path that is forwarded: package rules gives it its one form before
-// anything looks at it, and what cannot be given one is refused.
+// The path that routes and rules match is the path that is forwarded: it is converted to its canonical form first, and a path
+// without a canonical form is rejected.
 package gateway

@@ -23,65 +23,65 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Config is what a gateway is made of. Routes and Rules are required.
+// Config is the configuration of a Gateway. Routes and Rules are required.
 type Config struct {
 	Routes []Route
-	// Rules are asked once for each request, for how they find the client's address.
+	// Rules returns the current rule set. It is called for every request and may return another set at any time.
 	Rules func() *rules.Set
-	// Limiter decides what the rules limit. Nil: nothing is limited.
+	// Limiter decides the limits of the rules. Nil disables all limits.
 	Limiter *sluice.Limiter
-	// Queue keeps requests whose rule says on_limit: queue. Nil: they are denied.
+	// Queue stores requests of rules with on_limit: queue. Nil: they are denied.
 	Queue Queue
-	// Workers is how many queued requests are delivered at a time. 0: 16
+	// Workers is the number of queued requests that are delivered concurrently; 0 means 16.
 	Workers int
-	// Shed stands before the limits and turns requests away while there are too many. Nil: none are.
+	// Shed is load-shedding middleware before the limits. It may be nil.
 	Shed func(http.Handler) http.Handler
-	// Deny are addresses that are refused, and Allow those that are not; an empty Allow is all.
+	// Deny lists rejected client addresses, and Allow the only accepted ones; an empty Allow accepts all.
 	Allow, Deny match.AddrSet
-	// MaxRequests bounds the requests in flight, and MaxAddressRequests those of one client address, IPv6 by /64; 0: not
-	// bounded.
+	// MaxRequests bounds the requests in flight, and MaxAddressRequests those of one client address or IPv6 /64. 0 means
+	// unbounded.
 	MaxRequests, MaxAddressRequests int
-	// InternalHandler answers below [InternalPath]. Nil: nothing is there.
+	// InternalHandler serves the paths below [InternalPath]. Nil: 404.
 	InternalHandler http.Handler
-	// OnDone is called for every request when it has been answered. It must not keep the request context. Nil: nothing is called.
+	// OnDone is called for every request after its response. It must not retain the RequestContext. It may be nil.
 	OnDone func(*RequestContext)
-	// OnAttempt is called for every attempt to deliver a queued request, when its outcome is stored. It must not keep the attempt.
-	// Nil: nothing is called.
+	// OnAttempt is called for every attempt to deliver a queued request, after its outcome is stored. It must not retain the
+	// Attempt. It may be nil.
 	OnAttempt func(*Attempt)
 	Log       *slog.Logger // default slog.Default()
 }
 
-// InternalPath is where the gateway answers by itself. No route may be below it.
+// InternalPath is the prefix of paths that the gateway serves itself. No route may be below it.
 const InternalPath = "/.sluice"
 
-// Gateway is a handler that stands before upstreams.
+// Gateway is a reverse proxy: an HTTP handler that forwards requests to upstreams.
 type Gateway struct {
 	cfg       Config
 	log       *slog.Logger
 	routes    *routeTable
-	control   *admission.Controller // nil: nothing is limited
+	control   *admission.Controller // nil: no limits
 	afterAuth http.Handler          // handles authenticated requests
 	forwarder http.Handler          // the upstreams
 	clients   atomic.Pointer[clientsOf]
-	inFlight  atomic.Int64                  // requests that are not answered yet, WebSockets among them
-	shares    *shares.Counter[netip.Prefix] // of them, by client address; nil: not bounded
+	inFlight  atomic.Int64                  // requests without a complete response, open WebSockets included
+	shares    *shares.Counter[netip.Prefix] // requests in flight by client address; nil: unbounded
 	draining  atomic.Bool
 }
 
-// clientsOf is made once for a set of rules.
+// clientsOf holds the Finder of a rule set.
 type clientsOf struct {
 	set *rules.Set
 	*clientip.Finder
 }
 
-// New makes a gateway.
+// New returns a Gateway.
 func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, log: cfg.Log}
 	if g.log == nil {
 		g.log = slog.Default()
 	}
 	if cfg.Rules == nil {
-		return nil, errors.New("gateway: there are no rules: set Rules")
+		return nil, errors.New("gateway: Config.Rules is nil")
 	}
 	var err error
 	if g.routes, err = newRouteTable(cfg.Routes); err != nil {
@@ -105,14 +105,14 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// InFlight is how many requests are being answered.
+// InFlight returns the number of requests in flight.
 func (g *Gateway) InFlight() int64 { return g.inFlight.Load() }
 
-// Drain has clients told to connect elsewhere, from now on.
+// Drain sends Connection: close with all further HTTP/1 responses, so that clients connect to another instance.
 func (g *Gateway) Drain() { g.draining.Store(true) }
 
-// Wait returns when all requests are answered, also those that have become WebSockets, which the server does not know of.
-// It returns an error if the context ends before.
+// Wait blocks until no request is in flight, WebSockets included, which http.Server.Shutdown does not wait for. It returns an
+// error if ctx is done before.
 func (g *Gateway) Wait(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -134,11 +134,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fault.writeTo(&x.response, r)
 	}
 	if x.response.status == statusClientClosed && r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // the status is for logs and metrics: the client has left, or closed its side
+		panic(http.ErrAbortHandler) // the status is for logs and metrics only: the client has disconnected or closed its side
 	}
 }
 
-// Malformed notes a request that could not be read, and was rejected before it was one, and returns its ID.
+// Malformed reports a request that the HTTP server has rejected because it could not parse it, and returns its ID.
 func (g *Gateway) Malformed(peer net.Addr, status int) string {
 	x := &RequestContext{Start: time.Now(), ID: newID(), Rejected: true, Request: &http.Request{URL: new(url.URL)}}
 	if tcp, ok := peer.(*net.TCPAddr); ok {
@@ -151,11 +151,12 @@ func (g *Gateway) Malformed(peer net.Addr, status int) string {
 	return x.ID
 }
 
-// serve walks the request along the line. A refusal is not written yet.
+// serve passes the request through all steps. It returns a rejection that the caller must write, or nil if a response was
+// written.
 func (g *Gateway) serve(x *RequestContext, r *http.Request) *rejection {
 	if r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || g.draining.Load()) {
-		// A request in chunks may have had a length too, which net/http drops silently. A proxy before us may go by that
-		// length, and take what follows on the connection for something else.
+		// A chunked request may also have had a Content-Length, which net/http drops silently. A proxy in front may use that
+		// length and interpret the following bytes on the connection differently (request smuggling).
 		x.response.Header().Set("Connection", "close")
 	}
 	set := g.cfg.Rules()
@@ -169,7 +170,7 @@ func (g *Gateway) serve(x *RequestContext, r *http.Request) *rejection {
 	x.Client = clients.Addr(r)
 	path, fault := readTarget(r)
 	if fault != nil {
-		if r.ProtoMajor == 1 { // the sender may mean something else by what follows
+		if r.ProtoMajor == 1 { // the sender may interpret the following bytes on the connection differently
 			x.response.Header().Set("Connection", "close")
 		}
 		return fault
@@ -190,11 +191,11 @@ func (g *Gateway) serve(x *RequestContext, r *http.Request) *rejection {
 		return g.serveInternal(x, r)
 	}
 	if x.Route = route; route == nil {
-		return reject(http.StatusNotFound, "There is nothing at this host and path.")
+		return reject(http.StatusNotFound, "No route matches this host and path.")
 	}
 	if max := x.Route.MaxBody; max > 0 && r.ContentLength > max {
 		bounds.BodySize.Reached()
-		return reject(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
+		return reject(http.StatusRequestEntityTooLarge, "The request body exceeds the maximum size of this route.")
 	}
 	r = x.attach(r)
 	if fault = x.authenticate(r); fault != nil {
@@ -204,8 +205,8 @@ func (g *Gateway) serve(x *RequestContext, r *http.Request) *rejection {
 	return nil
 }
 
-// routeOf finds the route of a request, or nil, and prepares the CORS headers of all responses to the request: also those
-// of the checks before it is routed.
+// routeOf returns the route of a request, or nil, and prepares the CORS headers of the response, also for rejections by the
+// checks before the request is routed.
 func (g *Gateway) routeOf(x *RequestContext, r *http.Request, isInternal bool) (route *Route) {
 	switch {
 	case isInternal:
@@ -221,10 +222,10 @@ func (g *Gateway) routeOf(x *RequestContext, r *http.Request, isInternal bool) (
 	return route
 }
 
-// serveInternal answers below InternalPath.
+// serveInternal serves a request below InternalPath.
 func (g *Gateway) serveInternal(x *RequestContext, r *http.Request) *rejection {
 	if g.cfg.InternalHandler == nil {
-		return reject(http.StatusNotFound, "There is nothing at this path.")
+		return reject(http.StatusNotFound, "Nothing is served at this path.")
 	}
 	if x.preflight {
 		x.answerPreflight(&x.response, r)
@@ -234,7 +235,7 @@ func (g *Gateway) serveInternal(x *RequestContext, r *http.Request) *rejection {
 	return nil
 }
 
-// clientsFor is what was made for the set. While one set replaces another a few requests still come with the old one.
+// clientsFor returns the Finder of a set. While one set replaces another, concurrent requests may still use the old one.
 func (g *Gateway) clientsFor(set *rules.Set) *clientip.Finder {
 	last := g.clients.Load()
 	if last == nil || last.set != set {
@@ -245,7 +246,7 @@ func (g *Gateway) clientsFor(set *rules.Set) *clientip.Finder {
 	return last.Finder
 }
 
-// rejectIfFull rejects a request if there are too many in flight.
+// rejectIfFull rejects a request if MaxRequests are in flight.
 func (g *Gateway) rejectIfFull() *rejection {
 	if g.cfg.MaxRequests <= 0 || g.inFlight.Load() <= int64(g.cfg.MaxRequests) {
 		return nil
@@ -254,8 +255,8 @@ func (g *Gateway) rejectIfFull() *rejection {
 	return &rejection{status: http.StatusServiceUnavailable, retryAfter: time.Second, detail: "Too many requests are in flight."}
 }
 
-// enter counts a request for its client's address, until end. Clients without one, and trusted proxies that do not say
-// whom they speak for, are not bounded.
+// enter counts a request for its client's address until end. Clients without an address, and trusted proxies that do not
+// forward a client's address, are unbounded.
 func (g *Gateway) enter(x *RequestContext, clients *clientip.Finder) *rejection {
 	if x.trusted && clients.TrustsAddr(x.Client) {
 		return nil
@@ -268,14 +269,15 @@ func (g *Gateway) enter(x *RequestContext, clients *clientip.Finder) *rejection 
 		bounds.RequestsPerAddress.Reached()
 		return &rejection{
 			status: http.StatusTooManyRequests, retryAfter: time.Second, limit: int64(g.cfg.MaxAddressRequests),
-			detail: "Too many requests of this address are in flight.",
+			detail: "Too many requests from this address are in flight.",
 		}
 	}
 	x.counted = true
 	return nil
 }
 
-// authenticate finds out whose request it is, and tells the rules. Browsers send preflights without credentials.
+// authenticate authenticates a request and sets the identity for the rules. Preflights are skipped, because browsers send
+// them without credentials.
 func (x *RequestContext) authenticate(r *http.Request) *rejection {
 	if x.Route.Authn == nil || x.preflight {
 		return nil
@@ -291,7 +293,7 @@ func (x *RequestContext) authenticate(r *http.Request) *rejection {
 	return nil
 }
 
-// limit applies the rules to a request, and forwards it if they let it pass.
+// limit applies the rules to a request and forwards it if it is allowed.
 func (g *Gateway) limit(w http.ResponseWriter, r *http.Request) {
 	x := FromContext(r.Context())
 	switch {
@@ -331,7 +333,7 @@ func (g *Gateway) limit(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// forward hands a request that the limits let pass to its upstream.
+// forward forwards an allowed request to its upstream.
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	x := FromContext(r.Context())
 	switch {

@@ -25,7 +25,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// setOf reads rules as a file has them.
+// setOf returns the rule set of a rule file.
 func setOf(t testing.TB, text string) *rules.Set {
 	t.Helper()
 	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "rules.yaml", Data: []byte(text)})
@@ -39,7 +39,7 @@ func setOf(t testing.TB, text string) *rules.Set {
 	return set
 }
 
-// limits are rules that apply to what a gateway forwards.
+// limits returns the rule set of a rule file, and a limiter.
 func limits(t testing.TB, text string) (set func() *rules.Set, limiter *sluice.Limiter) {
 	t.Helper()
 	limiter, err := sluice.NewWithRules(memstore.New(), nil)
@@ -50,7 +50,7 @@ func limits(t testing.TB, text string) (set func() *rules.Set, limiter *sluice.L
 	return func() *rules.Set { return live }, limiter
 }
 
-// group is an upstream with one server.
+// group returns an upstream with one server.
 func group(t testing.TB, url string) *upstream.Group {
 	t.Helper()
 	g, err := upstream.New(upstream.Config{Name: "app", Servers: []string{url}, Merge: quota.Merge})
@@ -70,7 +70,7 @@ func pattern(t testing.TB, text string) *match.Pattern {
 	return p
 }
 
-// start runs a gateway until the test ends and returns where it listens.
+// start runs a gateway until the test ends and returns its address.
 func start(t testing.TB, cfg gateway.Config) (address string) {
 	t.Helper()
 	if cfg.Rules == nil {
@@ -99,7 +99,7 @@ func start(t testing.TB, cfg gateway.Config) (address string) {
 	return s.GatewayAddr().String()
 }
 
-// before is a gateway with one route, for everything, to an application.
+// before starts a gateway with one route, for all requests, to an application.
 func before(t testing.TB, app http.Handler, change func(*gateway.Config)) (address string) {
 	t.Helper()
 	s := httptest.NewServer(app)
@@ -111,14 +111,14 @@ func before(t testing.TB, app http.Handler, change func(*gateway.Config)) (addre
 	return start(t, cfg)
 }
 
-// answer is what a client was told.
+// answer is the response that a client received.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// raw sends a request as it is written, on a connection of its own.
+// raw sends a request byte for byte on a new connection.
 func raw(t testing.TB, address, text string) answer {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -145,13 +145,13 @@ func raw(t testing.TB, address, text string) answer {
 	return answer{resp.StatusCode, resp.Header, string(b)}
 }
 
-// get asks for a target with further lines of headers.
+// get sends a GET request with further header lines.
 func get(t testing.TB, address, target string, lines ...string) answer {
 	t.Helper()
 	return raw(t, address, "GET "+target+" HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n"+strings.Join(append(lines, "", ""), "\r\n"))
 }
 
-// isProblem wants an answer of the gateway's own.
+// isProblem fails the test unless the response is a problem of the gateway with the status.
 func (a answer) isProblem(t testing.TB, status int) {
 	t.Helper()
 	var p struct {
@@ -165,14 +165,13 @@ func (a answer) isProblem(t testing.TB, status int) {
 	}
 }
 
-// echo tells what it was asked, in a body.
+// echo responds with the request line.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	b, _ := io.ReadAll(r.Body)
 	fmt.Fprintf(w, "%s %s %s %s", r.Method, r.Host, r.RequestURI, b)
 })
 
-// The proxies of examples/ ask Sluice about each request; the gateway is one that need not ask, and holds against the same
-// tricks.
+// The gateway resists the same spoofing attempts as the proxies of examples/, which use forward authentication.
 func TestAsOtherProxies(t *testing.T) {
 	set, limiter := limits(t, `
 deny: [{path: /internal/**}, {query: {debug: {present: true}}}]

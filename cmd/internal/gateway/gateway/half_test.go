@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
 )
 
-// A client that closes its side of the connection in the middle of its request can still read: it gets 400. One that closes
-// it after the request counts as having left: 499 is logged, and never sent.
+// A client that closes its side of the connection in the middle of its request can still read: it gets 400. A client that
+// closes it after the request counts as disconnected: 499 is logged and never sent.
 func TestHalfClosed(t *testing.T) {
 	came, ended := make(chan struct{}, 1), make(chan int, 1)
 	address := before(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -48,7 +48,7 @@ func TestHalfClosed(t *testing.T) {
 			}
 			if text := string(b); c.logged == 499 && text != "" ||
 				c.logged == 400 && (!strings.HasPrefix(text, "HTTP/1.1 400 Bad Request\r\n") || !strings.Contains(text, "application/problem+json") ||
-					!strings.Contains(text, `"detail":"The request's body ended before its `) || !strings.Contains(text, `"request_id":"`)) {
+					!strings.Contains(text, `"detail":"The request body ended before its `) || !strings.Contains(text, `"request_id":"`)) {
 				t.Errorf("%s: %q", name, b)
 			}
 		}

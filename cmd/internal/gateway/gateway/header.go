@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/clientip"
 )
 
-// RequestID is the header with the id of a request.
+// RequestID is the header with the ID of a request.
 const RequestID = "X-Request-Id"
 
 const (
@@ -20,10 +20,10 @@ const (
 	forwardedAs   = "X-Forwarded-Proto"
 )
 
-// cleanHeader drops what is not for the upstream, before anything looks at the header: so rules see what the upstream
-// will. Trusted peers may say whom they speak for. Fields that Connection names are still there afterwards, and named by
-// it: they are dropped when the request is forwarded, because a client could otherwise hide what it is identified by.
-// See [RequestContext.dropNamed].
+// cleanHeader removes headers that are not for the upstream before any other step reads the header, so that rules see what
+// the upstream will see. Forwarding headers are kept only from trusted peers. Fields listed in Connection are kept until the
+// request is forwarded, and so is the list, because a client could otherwise hide a field that identifies it. See
+// [RequestContext.dropNamed].
 func cleanHeader(r *http.Request, c *clientip.Finder, trusted bool) {
 	h := r.Header
 	upgrade := isWebSocket(h) && r.ContentLength == 0
@@ -45,7 +45,7 @@ func cleanHeader(r *http.Request, c *clientip.Finder, trusted bool) {
 	}
 }
 
-// namedByConnection lists the fields of the header that Connection names, but for those that never cross a proxy anyway.
+// namedByConnection returns the fields of the header that Connection lists, except those that are always hop-by-hop.
 func namedByConnection(h http.Header) (names []string) {
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
@@ -58,8 +58,8 @@ func namedByConnection(h http.Header) (names []string) {
 	return names
 }
 
-// isWebSocket reports whether the request asks for a WebSocket. Other upgrades are not passed on: what is said after one to
-// HTTP/2 would reach the upstream past all limits.
+// isWebSocket reports whether the request is an upgrade to WebSocket. Other upgrades are not forwarded: requests after an
+// upgrade to HTTP/2 would bypass all limits.
 func isWebSocket(h http.Header) bool {
 	return len(h["Upgrade"]) == 1 && strings.EqualFold(h["Upgrade"][0], "websocket") && hasToken(h["Connection"], "upgrade")
 }
@@ -75,8 +75,8 @@ func hasToken(lines []string, token string) bool {
 	return false
 }
 
-// isHopByHop reports whether a header is between two neighbours and goes no further, or has a name that applications which
-// know headers as variables take for another: X_User or X.User for X-User.
+// isHopByHop reports whether a header is hop-by-hop, or has a name that applications which map headers to variables treat as
+// equal to another: X_User or X.User for X-User.
 func isHopByHop(name string) bool {
 	switch name {
 	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
@@ -91,8 +91,8 @@ func isHopByHop(name string) bool {
 	return false
 }
 
-// isSpoofable reports whether some applications take a request with the header for another than the one that rules saw: from
-// another address, or to another path.
+// isSpoofable reports whether some applications take the client's address or the path from the header, so that they would see
+// another request than the rules.
 func isSpoofable(name string) bool {
 	switch name {
 	case forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Rewrite-Url", "X-Host",
@@ -110,8 +110,8 @@ var (
 	teTrailers        = []string{"trailers"}
 )
 
-// dropNamed drops the fields that Connection names, but for those that something here reads or sets: a client must not
-// make the upstream see another identity than the one that was authenticated and limited.
+// dropNamed removes the fields that Connection lists, except those that the gateway reads or sets: otherwise the upstream
+// could see another identity than the one that was authenticated and limited.
 func (x *RequestContext) dropNamed(h http.Header) {
 	named := h["Connection"]
 	if len(named) == 0 {
@@ -128,8 +128,8 @@ func (x *RequestContext) dropNamed(h http.Header) {
 	}
 }
 
-// isIdentity reports whether a field identifies a request, its sender or its content for the gateway, whatever the rules
-// say.
+// isIdentity reports whether the gateway itself uses a field to identify a request, its sender or its content, independently
+// of the rules.
 func isIdentity(name string) bool {
 	switch name {
 	case RequestID, queue.IdempotencyHeader, queue.AttemptHeader, "Host", "Content-Length", "Content-Type", "Content-Encoding":
@@ -138,7 +138,7 @@ func isIdentity(name string) bool {
 	return isSpoofable(name) || slices.Contains(credentials, name)
 }
 
-// setForwarded tells the upstream whom the gateway speaks for. It is done last, because rules read what came.
+// setForwarded sets the forwarding headers for the upstream. It runs after the rules, which read the received headers.
 func (x *RequestContext) setForwarded(r *http.Request) {
 	h := r.Header
 	peer := peerOf(r.RemoteAddr)
@@ -151,7 +151,7 @@ func (x *RequestContext) setForwarded(r *http.Request) {
 	} else {
 		h[forwardedFor] = x.singleLine(lineFor, peer)
 	}
-	if prior := h[forwarded]; len(prior) > 0 { // only if a proxy before us uses it
+	if prior := h[forwarded]; len(prior) > 0 { // only if a proxy in front uses it
 		node := peer
 		if strings.Contains(peer, ":") {
 			node = `"[` + peer + `]"`
@@ -168,10 +168,10 @@ func (x *RequestContext) setForwarded(r *http.Request) {
 
 var protoHTTP, protoHTTPS = []string{"http"}, []string{"https"}
 
-// peerOf is the address of the connection's other end, or "unknown", as RFC 7239 has it, for that of a Unix socket.
+// peerOf returns the address of the peer, or "unknown" (RFC 7239) for a Unix socket.
 func peerOf(remote string) string {
 	if a, err := netip.ParseAddrPort(remote); err == nil {
-		if a.Addr().Is4() { // of which there is one spelling
+		if a.Addr().Is4() { // already canonical
 			return remote[:strings.LastIndexByte(remote, ':')]
 		}
 		return a.Addr().Unmap().WithZone("").String()

@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/match"
 )
 
-// headers tells which headers it got.
+// headers is an upstream that responds with the headers of the request.
 var headers = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	all := maps.Clone(r.Header)
 	all["Host"] = []string{r.Host}
@@ -25,7 +25,7 @@ var headers = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 
 const believed = "client_ip: {trusted_proxies: [127.0.0.1]}\nrules: []"
 
-// arrives sends headers through a gateway and returns those that its upstream got, as lines.
+// arrives sends headers through a gateway and returns the header lines that its upstream received.
 func arrives(t *testing.T, address string, lines ...string) []string {
 	t.Helper()
 	a := get(t, address, "/", lines...)
@@ -35,7 +35,7 @@ func arrives(t *testing.T, address string, lines ...string) []string {
 	}
 	id := got["X-Request-Id"]
 	if len(id) != 1 || !slices.Equal(id, a.header["X-Request-Id"]) {
-		t.Errorf("the upstream is told the id %q and the client %q", id, a.header["X-Request-Id"])
+		t.Errorf("ID %q at the upstream and %q at the client", id, a.header["X-Request-Id"])
 	}
 	if !slices.Contains(lines, "X-Request-Id: "+id[0]) {
 		delete(got, "X-Request-Id")
@@ -51,7 +51,7 @@ func arrives(t *testing.T, address string, lines ...string) []string {
 	return all
 }
 
-// What a client says about itself, and what is between neighbours, does not reach the upstream; all else does.
+// Spoofable and hop-by-hop headers of a client do not reach the upstream; all others do.
 func TestHeaders(t *testing.T) {
 	usual := []string{"Host: example.com", "X-Forwarded-For: 127.0.0.1", "X-Forwarded-Host: example.com", "X-Forwarded-Proto: http"}
 	for name, tt := range map[string]struct{ trusted, sent, want []string }{
@@ -64,15 +64,15 @@ func TestHeaders(t *testing.T) {
 			"Keep-Alive: 5", "Proxy-Connection: keep-alive", "Proxy-Authorization: Basic x", "Te: gzip", "Proxy-Authenticate: x",
 			"Connection: X-Hop, x-hop-2", "X-Hop: a", "X-Hop-2: b", "Http2-Settings: x",
 		}},
-		"trailers are taken": {sent: []string{"Te: gzip, trailers"}, want: []string{"Te: trailers"}},
-		"who it says it is": {sent: []string{
+		"trailers": {sent: []string{"Te: gzip, trailers"}, want: []string{"Te: trailers"}},
+		"forged address": {sent: []string{
 			"X-Forwarded-For: 192.0.2.1", "X-Forwarded-Host: evil", "X-Forwarded-Proto: https", "X-Forwarded-Port: 1", "X-Forwarded-Prefix: /x",
 			"x-forwarded-anything: x", "Forwarded: for=192.0.2.1", "X-Real-Ip: 192.0.2.1", "True-Client-Ip: 192.0.2.1", "X-Client-Ip: 1",
 		}},
-		"where it says it goes":            {sent: []string{"X-Original-Url: /admin", "X-Rewrite-Url: /admin", "X-Original-Uri: /x", "X-Original-Host: y"}},
-		"what is not dropped by naming it": {sent: []string{"Connection: X-Forwarded-For, X-Forwarded-Proto, Host, Content-Length"}},
-		"underscores":                      {sent: []string{"X_User: a", "X-Forwarded_For: b", "_: c", "Content_Length: 5"}},
-		"an id of its own":                 {sent: []string{"X-Request-Id: mine"}},
+		"forged path":                     {sent: []string{"X-Original-Url: /admin", "X-Rewrite-Url: /admin", "X-Original-Uri: /x", "X-Original-Host: y"}},
+		"protected headers in Connection": {sent: []string{"Connection: X-Forwarded-For, X-Forwarded-Proto, Host, Content-Length"}},
+		"underscores":                     {sent: []string{"X_User: a", "X-Forwarded_For: b", "_: c", "Content_Length: 5"}},
+		"ID of the client":                {sent: []string{"X-Request-Id: mine"}},
 		"upgrades to HTTP/2": {
 			sent: []string{"Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"},
 		},
@@ -87,7 +87,7 @@ func TestHeaders(t *testing.T) {
 				"X-Request-Id: of-the.proxy_1", "Host: example.com",
 			},
 		},
-		"an id that is none": {
+		"invalid ID": {
 			sent:    []string{"X-Request-Id: <script>"},
 			trusted: usual,
 		},
@@ -110,7 +110,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// A header that rules take the address from does not arrive from untrusted peers either.
+// The client_ip header of the rules is removed from requests of untrusted peers.
 func TestOwnAddressHeader(t *testing.T) {
 	address := before(t, headers, func(c *gateway.Config) {
 		c.Rules, c.Limiter = limits(t, "client_ip: {trusted_proxies: [192.0.2.1], header: Cf-Connecting-Ip}\nrules: []")
@@ -122,7 +122,7 @@ func TestOwnAddressHeader(t *testing.T) {
 	}
 }
 
-// The upstream is called by the host that the client named, or by its own.
+// The upstream receives the host of the client, or its own.
 func TestSentHost(t *testing.T) {
 	for own, want := range map[bool]string{false: "Host: example.com", true: "Host: 127.0.0.1:"} {
 		address := before(t, headers, func(c *gateway.Config) { c.Routes[0].UpstreamHost = own })
@@ -133,7 +133,7 @@ func TestSentHost(t *testing.T) {
 	}
 }
 
-// Methods, hosts and targets that servers read differently are refused.
+// Methods, hosts and targets that servers parse differently are rejected.
 func TestOddRequests(t *testing.T) {
 	address := before(t, echo, nil)
 	send := func(first, host string, lines ...string) answer {
@@ -183,8 +183,8 @@ func TestOddRequests(t *testing.T) {
 	}
 }
 
-// A request whose length can be read in two ways has the one that net/http reads, also at the upstream: it is framed anew.
-// What follows is a request by itself, which is limited as any other.
+// A request with an ambiguous length has the length that net/http reads, also at the upstream, because the gateway writes its
+// own framing. The following bytes are a separate request, which is limited like any other.
 func TestSmuggling(t *testing.T) {
 	address := before(t, echo, func(c *gateway.Config) {
 		c.Rules, c.Limiter = limits(t, "rules: [{name: r, match: {path: /smuggled}, limit: {rate: 0/h, algorithm: fixed_window}}]")
@@ -205,7 +205,7 @@ func TestSmuggling(t *testing.T) {
 	}
 }
 
-// Addresses are allowed and denied as rules find them.
+// The allow and deny lists use the client's address as found by the rules.
 func TestAddresses(t *testing.T) {
 	set := func(texts ...string) match.AddrSet {
 		var all []netip.Prefix

@@ -20,7 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
 )
 
-// attacks reads the lines of a file of testdata/attacks.
+// attacks returns the lines of a file of testdata/attacks.
 func attacks(t testing.TB, file string) (lines []string) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", "attacks", file))
@@ -35,7 +35,7 @@ func attacks(t testing.TB, file string) (lines []string) {
 	return lines
 }
 
-// connections are ways to name a header in Connection.
+// connections returns Connection headers that list a name, in different forms.
 func connections(name string) [][]string {
 	return [][]string{
 		{"Connection: " + name},
@@ -46,8 +46,7 @@ func connections(name string) [][]string {
 	}
 }
 
-// What a request is identified by is read as it was received, whatever its Connection header names, and the upstream gets
-// the same.
+// Headers that identify a request are read as received, whatever its Connection header lists, and forwarded to the upstream.
 func TestConnectionHidesNoIdentity(t *testing.T) {
 	for _, line := range attacks(t, "connection.txt") {
 		name, value, _ := strings.Cut(line, ": ")
@@ -64,7 +63,7 @@ func TestConnectionHidesNoIdentity(t *testing.T) {
 		if a := get(t, address, "/", name+": x", "Connection: "+name); a.status != http.StatusOK {
 			t.Errorf("%s: another value is denied too: %+v", name, a)
 		} else if name != "Cookie" && !strings.Contains(a.body, `"`+name+`"`) {
-			t.Errorf("%s was read and does not arrive: %s", name, a.body)
+			t.Errorf("%s was read and is not forwarded: %s", name, a.body)
 		}
 		for _, lines := range connections(name) {
 			text := "GET / HTTP/1.1\r\nHost: example.com\r\n" + strings.Join(append(lines, line, "", ""), "\r\n")
@@ -75,9 +74,9 @@ func TestConnectionHidesNoIdentity(t *testing.T) {
 	}
 }
 
-// A rule that counts by a header counts requests whose Connection names it, also when they come back from the queue.
+// A rule per header counts requests whose Connection lists the header, also when they are delivered from the queue.
 func TestConnectionHidesNoKey(t *testing.T) {
-	const text = "rules: [{name: users, per: header:X-User, missing: skip, limit: 1/h}]"
+	const text = "rules: [{name: users, per: header:X-User, on_missing: skip, limit: 1/h}]"
 	address := before(t, headers, func(c *gateway.Config) { c.Rules, c.Limiter = limits(t, text) })
 	for i, want := range []int{200, 429, 429} {
 		if a := get(t, address, "/", "X-User: ada", "Connection: X-User"); a.status != want {
@@ -101,7 +100,7 @@ func TestConnectionHidesNoKey(t *testing.T) {
 	}
 }
 
-// Credentials are read whatever Connection names, and what tells the upstream who it is arrives.
+// Credentials are read whatever Connection lists, and the identity headers reach the upstream.
 func TestConnectionHidesNoCredentials(t *testing.T) {
 	key, hash := authn.NewKey()
 	file := filepath.Join(t.TempDir(), "keys.yaml")
@@ -129,7 +128,7 @@ func TestConnectionHidesNoCredentials(t *testing.T) {
 	}
 }
 
-// Names that applications take for others, and what only proxies say, do not arrive.
+// Headers with ambiguous names, and forwarding headers of clients, do not reach the upstream.
 func TestHeadersThatSpeakForOthers(t *testing.T) {
 	address := before(t, headers, nil)
 	lines := attacks(t, "headers.txt")
@@ -139,7 +138,7 @@ func TestHeadersThatSpeakForOthers(t *testing.T) {
 	}
 }
 
-// No field that comes after the body reaches the upstream, over HTTP/1 or HTTP/2, announced or not.
+// No trailer reaches the upstream, over HTTP/1 or HTTP/2, announced or not.
 func TestTrailersAreDropped(t *testing.T) {
 	arrived := make(chan http.Header, 1)
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -154,7 +153,7 @@ func TestTrailersAreDropped(t *testing.T) {
 	all := http.Header{}
 	for _, line := range attacks(t, "trailers.txt") {
 		name, value, _ := strings.Cut(line, ": ")
-		if httpguts.ValidTrailerHeader(http.CanonicalHeaderKey(name)) { // with others the server of HTTP/2 resets the stream
+		if httpguts.ValidTrailerHeader(http.CanonicalHeaderKey(name)) { // for others the HTTP/2 server resets the stream
 			all[http.CanonicalHeaderKey(name)] = []string{value}
 		}
 		for _, announced := range []string{"", "Trailer: " + name + "\r\n"} {
@@ -182,7 +181,7 @@ func TestTrailersAreDropped(t *testing.T) {
 	}
 }
 
-// What a rule denies is denied or refused in every spelling: the upstream sees none of them.
+// A request on the deny list is rejected in every spelling: none reaches the upstream.
 func TestSpellingsEvadeNoDenial(t *testing.T) {
 	address := before(t, headers, func(c *gateway.Config) {
 		c.Rules, c.Limiter = limits(t, "deny: [{path: /admin/**}, {query: {role: admin}}, {cookie: {role: admin}}]\nrules: []")

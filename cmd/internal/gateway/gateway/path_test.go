@@ -18,7 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// spellings are targets that some server may take for /posts, or that may be taken for something else and are /posts.
+// spellings are targets that some servers read as /posts, or that are /posts and some servers read differently.
 var spellings = []string{
 	"/posts", "/posts?x=1", "/posts?", "/posts/", "/posts//", "//posts", "///posts", "//posts//", "/./posts", "/././posts", "/posts/.",
 	"/posts/./", "/x/../posts", "/x/y/../../posts", "/posts/x/..", "/posts/x/../", "/posts/../posts", "/%70osts", "/p%6fsts", "/p%6Fsts",
@@ -44,8 +44,8 @@ var spellings = []string{
 
 var policyName = regexp.MustCompile(`^"([^"]*)"`)
 
-// Whatever way a path is spelt, it is refused, or what the application gets is what the rules counted: no application that
-// reads a path more generously than others can be asked for /posts as something else.
+// Every spelling of a path is rejected, or the application receives the path that the rules counted: no application, however
+// lenient its parser, serves /posts for a request that was counted as another path.
 func TestSpellings(t *testing.T) {
 	if len(spellings) < 150 {
 		t.Fatalf("there are %d", len(spellings))
@@ -74,7 +74,7 @@ rules:
 		arrived, _, _ := strings.Cut(rest, " key=")
 		name := policyName.FindStringSubmatch(a.header.Get("Ratelimit"))[1]
 		if posts := anybodyReads(arrived, "/posts"); posts != (name == "posts") {
-			t.Errorf("%q was counted as %s and arrived as %q", target, name, arrived)
+			t.Errorf("%q was counted as %s and forwarded as %q", target, name, arrived)
 		}
 		if name == "posts" {
 			counted++
@@ -99,7 +99,7 @@ func TestAnySpelling(t *testing.T) {
 	})
 }
 
-// FuzzTarget looks for a target that is forwarded otherwise than it was matched.
+// FuzzTarget searches for a target whose forwarded path differs from the matched path.
 func FuzzTarget(f *testing.F) {
 	for _, target := range spellings {
 		f.Add(target)
@@ -113,11 +113,11 @@ type tester interface {
 	Fatal(...any)
 }
 
-// checkTarget sends a target through a gateway that has a route for all, and looks at what its upstream gets.
+// checkTarget sends a target through a gateway with one route for all paths, and checks the request that its upstream gets.
 func checkTarget(t tester, set func() *rules.Set, target string) {
 	req, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + target + " HTTP/1.1\r\nHost: example.com\r\n\r\n")))
 	if err != nil {
-		return // net/http's server answers 400
+		return // net/http's server responds with 400
 	}
 	all, err := match.ParsePattern("/**", false)
 	if err != nil {
@@ -134,7 +134,7 @@ func checkTarget(t tester, set func() *rules.Set, target string) {
 		Shed: func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if matched, err = match.CanonicalPath(r.URL.EscapedPath()); err != nil {
-					t.Errorf("%q: rules would refuse what the gateway takes: %v", target, err)
+					t.Errorf("%q: accepted by the gateway but rejected by rules: %v", target, err)
 				}
 				next.ServeHTTP(w, r)
 			})
@@ -161,17 +161,17 @@ func checkTarget(t tester, set func() *rules.Set, target string) {
 	}
 }
 
-// checkArrived wants a target that all servers read alike: making it canonical changes nothing but a slash at the end.
+// checkArrived fails the test unless the forwarded target is canonical, except a trailing slash.
 func checkArrived(t interface{ Errorf(string, ...any) }, sent, arrived string) {
 	raw, _, _ := strings.Cut(arrived, "?")
 	canonical, err := match.CanonicalPath(raw)
 	if err != nil || match.EscapePath(canonical) != raw && match.EscapePath(canonical)+"/" != raw {
-		t.Errorf("%q arrived as %q, which is not canonical: %v", sent, arrived, err)
+		t.Errorf("%q was forwarded as %q, which is not canonical: %v", sent, arrived, err)
 	}
 }
 
-// anybodyReads reports whether some application may take a target for a path: one that decodes twice or not at all, takes
-// backslashes for slashes, cuts parameters, cuts at NUL, or ignores dots and spaces at the ends of names.
+// anybodyReads reports whether some application may read a target as the path want: one that decodes twice or not at all,
+// treats backslashes as slashes, removes parameters, ends at NUL, or ignores trailing dots and spaces of names.
 func anybodyReads(target, want string) bool {
 	if i := strings.IndexAny(target, "?#"); i >= 0 {
 		target = target[:i]
@@ -198,7 +198,7 @@ func anybodyReads(target, want string) bool {
 	return false
 }
 
-// withoutLooseEnds returns a path without dots and spaces at the ends of its names, as rules match it.
+// withoutLooseEnds returns a path without trailing dots and spaces of its names, as rules match it.
 func withoutLooseEnds(path string) string {
 	names := strings.Split(path, "/")
 	for i, name := range names {

@@ -20,33 +20,33 @@ import (
 	"github.com/sluiceproject/sluice/internal/quota"
 )
 
-// Queue stores requests, and hands out those that are due.
+// Queue stores requests and returns those that are due.
 type Queue interface {
 	Enqueuer
-	// Next waits until something is due. It fails when the context ends.
+	// Next blocks until an item is due. It returns an error when ctx is done.
 	Next(ctx context.Context) (*queue.Delivery, error)
 }
 
 // Enqueuer stores requests that are delivered later.
 type Enqueuer interface {
 	Put(ctx context.Context, it queue.Item) (id string, err error)
-	// HasPending reports whether earlier requests of the key are still queued, under a rule that delivers them in order.
+	// HasPending reports whether earlier requests of the key are still queued by the rule, which delivers them in order.
 	HasPending(rule, key string) bool
 	// MaxItem returns the maximum size of an item with its headers, in bytes.
 	MaxItem() int
 }
 
 const (
-	// enqueueReadTimeout is how long a client may take to send a request that is queued: all of it is read before the response.
+	// enqueueReadTimeout bounds the time to read the body of a queued request, which is read completely before the response.
 	enqueueReadTimeout = 60 * time.Second
-	// enqueueCopies is how many copies of a body there are while the queue stores it: encoded, sealed and sent.
+	// enqueueCopies is the number of copies of a body while the queue stores it: encoded, encrypted and sent.
 	enqueueCopies = 3
 )
 
-// credentials are headers that are not written down unless the rule says so.
+// credentials are headers that are not stored unless the rule lists them in keep_headers.
 var credentials = match.CredentialHeaders()
 
-// enqueue answers a denied request whose rule queues it: 202 when it is stored, and never before.
+// enqueue stores a request and responds with 202. It never sends the 202 before the request is stored.
 func (g *Gateway) enqueue(w http.ResponseWriter, r *http.Request, x *RequestContext, k *admission.QueueTarget) {
 	if fault := g.tryEnqueue(w, r, x, k); fault != nil {
 		fault.writeTo(w, r)
@@ -57,7 +57,7 @@ func (g *Gateway) tryEnqueue(w http.ResponseWriter, r *http.Request, x *RequestC
 	if isServerWide(r) || len(r.Header["Upgrade"]) > 0 || strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		return &rejection{
 			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, time.Second), rule: k.Rule, denied: k.Denied,
-			detail: "Too many requests, and a stream cannot be kept for later.",
+			detail: "Rate limit exceeded, and streams cannot be queued.",
 		}
 	}
 	body := buffers.Process.Buffer(x.Client, g.cfg.Queue.MaxItem())
@@ -88,20 +88,20 @@ func (g *Gateway) tryEnqueue(w http.ResponseWriter, r *http.Request, x *RequestC
 	case errors.Is(err, queue.ErrShareFull):
 		return &rejection{
 			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, 5*time.Second), rule: k.Rule, denied: k.Denied,
-			detail: "Too many of your requests are waiting, and nothing was accepted.",
+			detail: "Too many requests of this client are queued, and the request was not accepted.",
 		}
 	case errors.Is(err, queue.ErrFull):
 		return &rejection{
 			status: http.StatusServiceUnavailable, retryAfter: max(k.RetryAfter, 5*time.Second),
-			detail: "Too many requests are waiting; nothing was accepted.",
+			detail: "The queue is full, and the request was not accepted.",
 		}
 	case err != nil && clientClosed(r):
 		return reject(statusClientClosed, "")
 	case err != nil:
-		g.log.Error("a request could not be kept", "id", x.ID, "error", err)
+		g.log.Error("queueing request failed", "request_id", x.ID, "error", err)
 		return &rejection{
 			status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second,
-			detail: "Requests cannot be kept at the moment; nothing was accepted for sure.",
+			detail: "The queue is unavailable, and the request may not have been accepted.",
 		}
 	}
 	x.Queued, x.Rule, x.Item = true, k.Rule, id
@@ -109,8 +109,8 @@ func (g *Gateway) tryEnqueue(w http.ResponseWriter, r *http.Request, x *RequestC
 	return nil
 }
 
-// readAll reads a body that is to be queued, of at most so many bytes, and reserves memory for its copies. A body that says
-// that it is larger is not read at all.
+// readAll reads the body of a request to be queued, of at most max bytes, and reserves memory for its copies. It does not
+// read a body whose Content-Length is larger.
 func (x *RequestContext) readAll(r *http.Request, to *buffers.Buffer, max int) *rejection {
 	if x.body == nil {
 		return nil
@@ -133,10 +133,10 @@ func (x *RequestContext) readAll(r *http.Request, to *buffers.Buffer, max int) *
 	case errors.Is(err, buffers.ErrFull):
 		return &rejection{
 			status: http.StatusServiceUnavailable, retryAfter: time.Second,
-			detail: "Too many request bodies are being received; nothing was accepted.",
+			detail: "Too many request bodies are being received, and the request was not accepted.",
 		}
 	case errors.As(err, new(*http.MaxBytesError)):
-		return reject(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
+		return reject(http.StatusRequestEntityTooLarge, "The request body exceeds the maximum size of this route.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		bounds.QueuedBodyTime.Reached()
 		return reject(http.StatusRequestTimeout, "The request did not arrive completely.")
@@ -148,10 +148,10 @@ func (x *RequestContext) readAll(r *http.Request, to *buffers.Buffer, max int) *
 
 func tooLargeToQueue() *rejection {
 	bounds.QueueItemSize.Reached()
-	return reject(http.StatusRequestEntityTooLarge, "The request is larger than can be kept for later.")
+	return reject(http.StatusRequestEntityTooLarge, "The request is too large to be queued.")
 }
 
-// storedHeader is the header that is stored: as it would be forwarded, without credentials that the rule does not name.
+// storedHeader returns the header to store: as it would be forwarded, without credentials that are not listed in keep.
 func storedHeader(h http.Header, x *RequestContext, keep []string) http.Header {
 	h = h.Clone()
 	named := make(http.Header, len(keep))
@@ -162,7 +162,7 @@ func storedHeader(h http.Header, x *RequestContext, keep []string) http.Header {
 				named[name] = lines
 			}
 		}
-		chain.Strip(h, &authn.Identity{}) // also those that are forwarded otherwise
+		chain.Strip(h, &authn.Identity{}) // also credentials that are forwarded otherwise
 	}
 	for _, name := range keep {
 		if lines, ok := h[name]; ok {
@@ -172,18 +172,18 @@ func storedHeader(h http.Header, x *RequestContext, keep []string) http.Header {
 	for _, name := range credentials {
 		delete(h, name)
 	}
-	delete(h, queue.AttemptHeader) // which the queue sets
+	delete(h, queue.AttemptHeader) // set by the queue
 	for name, lines := range named {
 		h[name] = lines
 	}
 	return h
 }
 
-// withheld lists the headers that are not stored, or not as they came.
-func withheld(came, kept http.Header) []string {
+// withheld returns the names of headers that are not stored, or stored with other values than received.
+func withheld(received, stored http.Header) []string {
 	var names []string
-	for name, lines := range came {
-		if !slices.Equal(lines, kept[name]) {
+	for name, lines := range received {
+		if !slices.Equal(lines, stored[name]) {
 			names = append(names, name)
 		}
 	}
@@ -198,7 +198,7 @@ func scheme(r *http.Request) string {
 	return "http"
 }
 
-// accepted is the response to a request that is stored.
+// accepted writes the response to a queued request.
 func accepted(w http.ResponseWriter, id string, after time.Duration) {
 	at := queue.StatusPath(id)
 	body, _ := json.Marshal(struct {

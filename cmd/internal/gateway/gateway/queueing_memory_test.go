@@ -24,7 +24,7 @@ rules:
   - {name: none, match: {path: /later}, limit: 1/h, on_limit: queue}
 `
 
-// keeps is a gateway that queues all but the first request to /later, and how many bytes of bodies it has read.
+// keeps starts a gateway that queues all requests to /later except the first. read counts the bytes of bodies that it has read.
 func keeps(t *testing.T, change func(*queue.Config)) (address string, read *atomic.Int64) {
 	t.Helper()
 	q := newQueue(t, change)
@@ -40,27 +40,26 @@ func keeps(t *testing.T, change func(*queue.Config)) (address string, read *atom
 	return address, read
 }
 
-// setBudget bounds what bodies take, until the test ends. By then nothing may be taken.
+// setBudget sets the memory limit for bodies until the test ends, and fails the test if memory is in use then.
 func setBudget(t *testing.T, max int64) {
 	t.Helper()
 	buffers.Process.SetMax(max)
 	t.Cleanup(func() {
 		buffers.Process.SetMax(buffers.DefaultMax)
 		if used := buffers.Process.Used(); used != 0 {
-			t.Errorf("%d bytes are still taken", used)
+			t.Errorf("%d bytes are still in use", used)
 		}
 	})
 }
 
-// A body that cannot be stored is not read: not at all where its length says so, and no further than could be stored where
-// it does not.
+// A body that is too large to be queued is not read if its Content-Length is too large, and otherwise only up to the maximum.
 func TestEnqueueReadsWhatFits(t *testing.T) {
 	const item = 64 << 10
 	address, read := keeps(t, func(c *queue.Config) { c.MaxItem = item })
 	was := bounds.QueueItemSize.Count()
 	raw(t, address, "POST /later HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 60000000\r\n\r\n").isProblem(t, http.StatusRequestEntityTooLarge)
 	if n := read.Load(); n != 0 {
-		t.Errorf("%d bytes were read of a body that says that it is too large", n)
+		t.Errorf("%d bytes were read of a body with a too large Content-Length", n)
 	}
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -68,7 +67,7 @@ func TestEnqueueReadsWhatFits(t *testing.T) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	go func() { // until the gateway does not want more
+	go func() { // until the gateway stops reading
 		_, err := io.WriteString(conn, "POST /later HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
 		for chunk := fmt.Sprintf("8000\r\n%s\r\n", strings.Repeat("x", 0x8000)); err == nil; {
 			_, err = io.WriteString(conn, chunk)
@@ -82,14 +81,14 @@ func TestEnqueueReadsWhatFits(t *testing.T) {
 		<-time.After(time.Millisecond)
 	}
 	if n := read.Load(); n > item+4<<10 {
-		t.Errorf("%d bytes were read of a body where %d can be stored", n, item)
+		t.Errorf("%d bytes were read of a body, maximum %d", n, item)
 	}
 	if n := bounds.QueueItemSize.Count() - was; n != 2 {
 		t.Errorf("the bound was reached %d times, want 2", n)
 	}
 }
 
-// One address with many half-sent bodies takes its share of the memory for bodies and no more. Others are served.
+// An address with many incomplete bodies uses at most its share of the memory for bodies. Other addresses are served.
 func TestEnqueueMemory(t *testing.T) {
 	const most, item, sent = 8 << 20, 256 << 10, 200 << 10
 	setBudget(t, most)
@@ -112,13 +111,13 @@ func TestEnqueueMemory(t *testing.T) {
 			}
 		}()
 	}
-	// Each holds 256 KiB, so that 8 of them are a quarter of 8 MiB.
+	// Each uses 256 KiB, so that 8 of them use the share of one client, 1/4 of 8 MiB.
 	for range len(conns) - most/buffers.ClientShare/item {
 		if a := <-refused; a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
 			t.Errorf("%+v", a)
 		}
 		if used := buffers.Process.Used(); used > most/buffers.ClientShare {
-			t.Fatalf("one address has %d bytes of %d", used, most)
+			t.Fatalf("one address uses %d bytes of %d", used, most)
 		}
 	}
 	body := strings.Repeat("y", sent+1)
@@ -136,7 +135,7 @@ func TestEnqueueMemory(t *testing.T) {
 	}
 }
 
-// weighing notes what bodies take while an item is stored.
+// weighing records the memory in use for bodies while an item is stored.
 type weighing struct {
 	*queue.Queue
 	used int64
@@ -147,7 +146,7 @@ func (w *weighing) Put(ctx context.Context, it queue.Item) (string, error) {
 	return w.Queue.Put(ctx, it)
 }
 
-// The copies that the queue makes of a body while it stores it are taken too.
+// The memory of the copies that the queue makes of a body while it stores it is reserved too.
 func TestEnqueueCopies(t *testing.T) {
 	setBudget(t, 8<<20)
 	q := &weighing{Queue: newQueue(t, func(*queue.Config) {})}
@@ -163,6 +162,6 @@ func TestEnqueueCopies(t *testing.T) {
 		}
 	}
 	if q.used < 4*size {
-		t.Errorf("%d bytes are taken for a body of %d and its 3 copies", q.used, size)
+		t.Errorf("%d bytes in use for a body of %d and its 3 copies", q.used, size)
 	}
 }

@@ -22,11 +22,11 @@ import (
 const keeping = `
 deny: [{path: /internal}]
 rules:
-  - {name: once, match: {path: /once}, limit: 1/h, on_limit: queue, queue: {attempts: 3, expires: 2h, results: 5m, order: key}}
+  - {name: once, match: {path: /once}, limit: 1/h, on_limit: queue, queue: {max_attempts: 3, expires_after: 2h, result_ttl: 5m, order: key}}
   - {name: users, match: {path: /users}, per: attr:user, limit: 1/h, on_limit: queue}
 `
 
-// newQueue is a queue in this process. Nothing is delivered.
+// newQueue returns an embedded queue without deliveries.
 func newQueue(t *testing.T, change func(*queue.Config)) *queue.Queue {
 	t.Helper()
 	cfg := queue.Config{Directory: t.TempDir()}
@@ -43,7 +43,7 @@ func newQueue(t *testing.T, change func(*queue.Config)) *queue.Queue {
 	return q
 }
 
-// A 202 is a promise: what cannot be written down gets none.
+// A request that cannot be stored gets no 202.
 func TestEnqueue(t *testing.T) {
 	q := newQueue(t, func(c *queue.Config) { c.MaxCount, c.MaxItem = 2, 4096 })
 	var asked atomic.Int64
@@ -66,7 +66,7 @@ func TestEnqueue(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	}
-	a := post("one more than there is room for")
+	a := post("one more than the maximum")
 	a.isProblem(t, http.StatusServiceUnavailable)
 	if a.header.Get("Retry-After") == "" || a.header.Get("Location") != "" {
 		t.Errorf("%+v", a)
@@ -77,16 +77,16 @@ func TestEnqueue(t *testing.T) {
 	get(t, address, "/once", "Connection: Upgrade", "Upgrade: websocket").isProblem(t, http.StatusTooManyRequests)
 	post("", "Content-Type: application/grpc+proto").isProblem(t, http.StatusTooManyRequests)
 	if asked.Load() != 1 {
-		t.Errorf("the upstream was asked %d times", asked.Load())
+		t.Errorf("%d requests reached the upstream", asked.Load())
 	}
 }
 
-// delivering is a gateway to which kept requests come back.
+// delivering is a gateway that delivers queued requests.
 type delivering struct {
 	*gateway.Gateway
 	asked []string
 	begun int
-	fail  error // of begin
+	fail  error // returned by begin
 }
 
 func newDelivering(t *testing.T, app http.HandlerFunc) *delivering {
@@ -120,7 +120,7 @@ func (d *delivering) deliver(ctx context.Context, target string, attributes map[
 	})
 }
 
-// A kept request goes through the limits of today. What they do not let pass is no attempt.
+// The current limits apply to a queued request. A denied delivery does not count as an attempt.
 func TestDeliver(t *testing.T) {
 	d := newDelivering(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Proto", r.Header.Get("X-Forwarded-Proto")+" "+r.Header.Get("X-Forwarded-For"))
@@ -133,7 +133,7 @@ func TestDeliver(t *testing.T) {
 		t.Errorf("%+v, begun %d times; asked %q", out, d.begun, d.asked)
 	}
 	if out := d.deliver(t.Context(), "/once", nil); !out.Limited || out.After <= 0 || out.After > time.Hour || d.begun != 1 || len(d.asked) != 1 {
-		t.Errorf("over the limit: %+v, begun %d times", out, d.begun)
+		t.Errorf("over the limit: %+v, claimed %d times", out, d.begun)
 	}
 	for _, user := range []string{"ada", "bob"} {
 		if out := d.deliver(t.Context(), "/users", map[string]string{"user": user}); out.Status != http.StatusTeapot {
@@ -150,15 +150,15 @@ func TestDeliver(t *testing.T) {
 		}
 	}
 	if d.begun != begun+3 || len(d.asked) != asked {
-		t.Errorf("%d were begun and %d asked", d.begun-begun, len(d.asked)-asked)
+		t.Errorf("%d claimed and %d forwarded", d.begun-begun, len(d.asked)-asked)
 	}
-	d.fail = errors.New("taken by another")
+	d.fail = errors.New("claimed by another")
 	if out := d.deliver(t.Context(), "/free", nil); out.Status != 0 || out.Limited || len(d.asked) != asked {
-		t.Errorf("what another does: %+v", out)
+		t.Errorf("claimed by another gateway: %+v", out)
 	}
 }
 
-// An answer that does not come, or not whole, is none. Of a long one the beginning is kept.
+// A missing or truncated response is a failure. Of a long response only the start is stored.
 func TestDeliverWithoutResponse(t *testing.T) {
 	left, leave := context.WithCancel(t.Context())
 	for name, tt := range map[string]struct {
@@ -167,7 +167,7 @@ func TestDeliverWithoutResponse(t *testing.T) {
 		status int
 		size   int
 	}{
-		"broken off": {t.Context(), func(w http.ResponseWriter, _ *http.Request) {
+		"truncated": {t.Context(), func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "10")
 			_, _ = io.WriteString(w, "half")
 			_ = http.NewResponseController(w).Flush()
@@ -180,7 +180,7 @@ func TestDeliverWithoutResponse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := newDelivering(t, tt.app).deliver(tt.ctx, "/free", nil)
-			if name == "ended" && out.Status == 200 { // it was answered before it noticed
+			if name == "ended" && out.Status == 200 { // the response was complete before the cancellation was noticed
 				return
 			}
 			if out.Status != tt.status || (out.Err != nil) != (tt.status == 0) || len(out.Body) != tt.size || out.Limited {
@@ -190,7 +190,7 @@ func TestDeliverWithoutResponse(t *testing.T) {
 	}
 }
 
-// A delivery that goes wrong here is an attempt like any other, and takes no worker with it.
+// A panic during a delivery counts as an attempt and does not stop the worker.
 func TestDeliverPanic(t *testing.T) {
 	var times atomic.Int64
 	q := newQueue(t, func(c *queue.Config) { c.Delivers, c.MinBackoff = true, time.Millisecond })
@@ -228,12 +228,12 @@ func TestDeliverPanic(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-time.After(time.Minute):
-			t.Fatal("it is not done")
+			t.Fatal("the item is not done")
 		}
 	}
 }
 
-// A 202 tells the caller its limits and the remaining quota, as every response does.
+// A 202 has quota headers like every response.
 func TestQueuedResponseHeaders(t *testing.T) {
 	q := newQueue(t, func(*queue.Config) {})
 	address := before(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func(c *gateway.Config) {
@@ -257,7 +257,7 @@ rules:
 		{"/two", "1", 202, "0", `"hour";r=0, "day";r=7`},
 		{"/order", "2", 200, "1", `"order";r=1`},
 		{"/order", "2", 202, "1", `"order";r=1`},
-		{"/order", "1", 202, "1", `"order";r=1`}, // there is room, but another is before it: it is not charged
+		{"/order", "1", 202, "1", `"order";r=1`}, // allowed, but queued behind another of its key and not charged
 	} {
 		a := get(t, address, tt.path, "X-User: ada", "X-Cost: "+tt.cost)
 		h := a.header
@@ -273,8 +273,8 @@ rules:
 	}
 }
 
-// A 429 instead of a place in the queue lists in Ratelimit the rules that denied the request, as every 429 does, and names them in
-// its body. Where none did, because others of the key are before it, there is no such list.
+// A 429 for a request that cannot be queued lists the rules that denied it in Ratelimit and in the body, like every 429. If no
+// rule denied it, because it would only wait behind others of its key, there is no such list.
 func TestNotQueuedResponseHeaders(t *testing.T) {
 	q := newQueue(t, func(c *queue.Config) { c.MaxKeyCount = 1 })
 	address := before(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func(c *gateway.Config) {

@@ -15,16 +15,16 @@ import (
 type rejection struct {
 	status     int
 	detail     string
-	challenges []string      // each a WWW-Authenticate
+	challenges []string      // values of WWW-Authenticate
 	retryAfter time.Duration // 0: unknown
-	limit      int64         // of a 429: what of the limit that was exceeded could be spent at once, unless the headers tell
-	rule       string        // that a 429 is by; empty: none
-	denied     []string      // policies that denied the request
+	limit      int64         // of a 429: the X-Ratelimit-Limit, unless the headers have it
+	rule       string        // of a 429: the rule; empty: none
+	denied     []string      // of a 429: names of the policies that denied the request
 }
 
 func reject(status int, detail string) *rejection { return &rejection{status: status, detail: detail} }
 
-// writeTo answers the request, unless its client has left: then it is no outage, and only the status is remembered.
+// writeTo writes the response. If the client has disconnected, it only records 499 instead of a 5xx, because it is no outage.
 func (r *rejection) writeTo(w http.ResponseWriter, to *http.Request) {
 	if r.status >= 500 && clientClosed(to) {
 		r.status = statusClientClosed
@@ -36,16 +36,16 @@ func (r *rejection) writeTo(w http.ResponseWriter, to *http.Request) {
 	r.write(w)
 }
 
-// statusClientClosed is the status of a request whose context has ended.
+// statusClientClosed is the status of a request whose client has disconnected.
 const statusClientClosed = 499
 
-// clientClosed reports whether the request was cancelled because its client left.
+// clientClosed reports whether the request was cancelled because its client has disconnected.
 func clientClosed(r *http.Request) bool {
 	ctx := r.Context()
 	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
-// write answers as RFC 9457 has it. The request's id is all that is told of the inside.
+// write writes a problem document (RFC 9457). It contains no internal details except the ID of the request.
 func (r *rejection) write(w http.ResponseWriter) {
 	h := w.Header()
 	if len(r.challenges) > 0 {
@@ -57,7 +57,7 @@ func (r *rejection) write(w http.ResponseWriter) {
 	switch {
 	case r.status == http.StatusTooManyRequests:
 		quota.SetProblem(h, p, r.limit, r.retryAfter)
-		quota.KeepItems(h, r.denied) // the headers are those of a request that is queued
+		quota.KeepItems(h, r.denied) // the headers were set for a queued request
 		if p.Violated = r.denied; len(p.Violated) == 0 && r.rule != "" {
 			p.Violated = []string{r.rule}
 		}
@@ -67,7 +67,7 @@ func (r *rejection) write(w http.ResponseWriter) {
 	p.Write(w)
 }
 
-// toSentence gives a text a capital letter and a full stop.
+// toSentence returns a text with a capital letter and a full stop.
 func toSentence(s string) string {
 	if s == "" {
 		return s

@@ -20,55 +20,55 @@ import (
 type RequestContext struct {
 	Start    time.Time
 	ID       string
-	Client   netip.Addr    // as limits count it; the zero Addr if it was not known
-	Path     string        // canonical; empty if it has no such form
+	Client   netip.Addr    // address that limits use; the zero Addr if unknown
+	Path     string        // canonical; empty if there is no canonical form
 	Route    *Route        // nil: none was found
 	Queued   bool          // stored, to be delivered later
 	Item     string        // ID of the queue item; empty if it was not stored
-	Rule     string        // that denied, delayed or queued it
+	Rule     string        // rule that denied, delayed or queued it
 	Delay    time.Duration // in the delay queue
-	Shed     bool          // because of overload, if the program notes it
+	Shed     bool          // shed because of overload; set by the program
 	Rejected bool          // before limits: malformed, from a denied address, unauthenticated …
-	Exempt   bool          // no rule is for it: a CORS preflight, or below InternalPath
-	Server   string        // that it was forwarded to, if the program notes it
-	Request  *http.Request // as it came, but for headers that were dropped and the path's spelling
+	Exempt   bool          // not subject to rules: a CORS preflight, or below InternalPath
+	Server   string        // server that it was forwarded to; set by the program
+	Request  *http.Request // as received, except removed headers and the canonical path
 
-	lines            [lineCount]string // of headers that are set
-	trusted          bool              // the peer may say whom it speaks for
-	set              *rules.Set        // that the request was identified by
-	address          netip.Prefix      // that it counts for; the zero Prefix: none
-	counted          bool              // it is counted
-	preflight        bool              // of a route with CORS
+	lines            [lineCount]string // values of headers that are set
+	trusted          bool              // the peer is a trusted proxy
+	set              *rules.Set        // rule set that the request was identified by
+	address          netip.Prefix      // address or IPv6 /64 that it counts for; the zero Prefix: none
+	counted          bool              // it is counted for address
+	preflight        bool              // it is a preflight for a route with CORS
 	response         responseWriter
-	body             *body // nil: there is none
+	body             *body // nil: none
 	forwarded        time.Time
 	identity         authn.Identity
-	identityForRules admission.Identity // of identity, for the rules
+	identityForRules admission.Identity // claims and attributes of identity
 	try              admission.Try
 	timeout          *timeout  // nil: none
-	delivery         *delivery // nil: it has just come
+	delivery         *delivery // nil: not from the queue
 
-	// Room for what nearly all have, so that a request context is one piece of memory.
+	// Embedded values of nearly all requests, so that a RequestContext is one allocation.
 	context contextWithRequest
 	sent    body
 }
 
-// User is who the request is from, or empty.
+// User returns the authenticated user, or the empty string.
 func (x *RequestContext) User() string { return x.identity.User }
 
-// Plan is the plan of the user.
+// Plan returns the plan of the user, or the empty string.
 func (x *RequestContext) Plan() string { return x.identity.Attributes["plan"] }
 
-// Header is that of the answer.
+// Header returns the header of the response.
 func (x *RequestContext) Header() http.Header { return x.response.Header() }
 
-// Status is what the client was answered, or 0 if the connection ended before.
+// Status returns the status of the response, or 0 if the connection ended before.
 func (x *RequestContext) Status() int { return x.response.status }
 
-// BytesOut is the size of the answer's body.
+// BytesOut returns the size of the response's body.
 func (x *RequestContext) BytesOut() int64 { return x.response.bytes }
 
-// BytesIn is how much of the request's body was read.
+// BytesIn returns the number of bytes of the request's body that were read.
 func (x *RequestContext) BytesIn() int64 {
 	if x.body == nil {
 		return 0
@@ -76,8 +76,9 @@ func (x *RequestContext) BytesIn() int64 {
 	return x.body.count.Load()
 }
 
-// UpstreamTime is how long the upstream took to begin its answer, and whether it was asked at all.
-func (x *RequestContext) UpstreamTime() (took time.Duration, asked bool) {
+// UpstreamTime returns the time to the first byte of the upstream's response. forwarded is false if the request was not
+// forwarded.
+func (x *RequestContext) UpstreamTime() (took time.Duration, forwarded bool) {
 	if x.forwarded.IsZero() {
 		return 0, false
 	}
@@ -93,7 +94,7 @@ func FromContext(ctx context.Context) *RequestContext {
 	return x
 }
 
-// IdentityOf is who a request of the gateway is from.
+// IdentityOf returns the identity of a request of the gateway, or nil for other requests.
 func IdentityOf(r *http.Request) *admission.Identity {
 	if x := FromContext(r.Context()); x != nil {
 		return &x.identityForRules
@@ -101,7 +102,7 @@ func IdentityOf(r *http.Request) *admission.Identity {
 	return nil
 }
 
-// Client is the address of the client whose request has the context, as limits count it.
+// Client returns the client's address that limits use for the request with this context.
 func Client(ctx context.Context) netip.Addr {
 	if x := FromContext(ctx); x != nil {
 		return x.Client
@@ -109,8 +110,9 @@ func Client(ctx context.Context) netip.Addr {
 	return netip.Addr{}
 }
 
-// Address is the address that the request with the context counts for where one client gets a share of what all have, IPv6 by
-// /64. It is the zero Prefix for clients without one, and for trusted proxies that do not name their client.
+// Address returns the address or IPv6 /64 that the request with this context counts for, where each client gets a share of
+// a common resource. It is the zero Prefix for clients without an address, and for trusted proxies that do not forward a
+// client's address.
 func Address(ctx context.Context) netip.Prefix {
 	if x := FromContext(ctx); x != nil {
 		return x.address
@@ -131,12 +133,12 @@ func (c *contextWithRequest) Value(key any) any {
 	case requestContextKey{}:
 		return c.x
 	case bounds.Counted{}:
-		return true // by New's clients
+		return true // the gateway has already read the forwarding header
 	}
 	return c.Context.Value(key)
 }
 
-// netHTTPReads is how much of a body net/http reads after the handler, before the response is sent.
+// netHTTPReads is the maximum number of bytes of a body that net/http reads after the handler, before it sends the response.
 const netHTTPReads = 256 << 10
 
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *RequestContext {
@@ -147,7 +149,7 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *RequestContext 
 	if r.Body != nil && r.Body != http.NoBody {
 		x.body = &x.sent
 		x.body.ReadCloser = r.Body
-		// net/http closes the connection itself if more is missing, or if the client waits to be told to go on.
+		// net/http closes the connection itself if more is missing, or if the client waits for 100 Continue.
 		if r.ProtoMajor == 1 && r.ContentLength > 0 && r.ContentLength < netHTTPReads && r.Header.Get("Expect") == "" {
 			x.response.unreadBody = x.body
 		}
@@ -155,19 +157,20 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *RequestContext 
 	return x
 }
 
-// lastPieceTimeout is how long a client may take to send what no handler reads, and to take the last of its answer.
+// lastPieceTimeout bounds the time in which a client sends the unread rest of its request, and reads the rest of the response.
 const lastPieceTimeout = 10 * time.Second
 
-// end is also called while a handler panics, as those do whose client or upstream has gone in the middle of an answer.
+// end finishes a request. It is also called during a panic of the handler, which aborts a response whose client or upstream
+// has closed its connection.
 func (g *Gateway) end(x *RequestContext) {
 	if x.body != nil && !x.response.hijacked {
 		rest := lastPieceTimeout
 		if x.response.status == http.StatusRequestTimeout {
-			rest = 0 // it has had its time
+			rest = 0 // its timeout has expired
 		}
 		x.body.end(x.response.ResponseWriter, x.Request.ProtoMajor, rest)
 	}
-	x.response.end(2 * lastPieceTimeout) // the last piece is waited for before the answer is sent
+	x.response.end(2 * lastPieceTimeout) // the rest of the request is read before the response is sent
 	x.timeout.end()
 	if x.counted {
 		g.shares.Leave(x.address)
@@ -178,25 +181,25 @@ func (g *Gateway) end(x *RequestContext) {
 	g.inFlight.Add(-1) // last: when Wait returns, every request has been reported
 }
 
-// attach makes a request whose context carries the RequestContext. A body that says how long it is has been looked at.
+// attach returns a request whose context carries the RequestContext. The Content-Length, if known, has been checked.
 func (x *RequestContext) attach(r *http.Request) *http.Request {
 	x.context = contextWithRequest{r.Context(), x}
 	to := r.WithContext(&x.context)
-	to.Trailer = nil // fields that come after the body were read by no rule and by no authentication
+	to.Trailer = nil // neither rules nor authentication have read the trailers
 	if x.body != nil {
 		if x.Route.MaxBody > 0 && r.ContentLength < 0 {
-			// It gets no writer to announce the end of the connection to: it would write to the header on the goroutine that
-			// reads the body, while the response begins on another. The end was announced with the chunks, in serve.
+			// MaxBytesReader gets no writer for Connection: close, because it would write the header on the goroutine that
+			// reads the body, while the response starts on another. serve has set the header for chunked requests.
 			x.body.ReadCloser = http.MaxBytesReader(nil, x.body.ReadCloser, x.Route.MaxBody)
 		}
-		// Only in the copy: the server has to know its own body again, or it waits for what a client that expects to be
-		// told to go on (100-continue) will never send.
+		// Only in the copy: the server must recognize its own body, or it waits for a body that a client which expects 100
+		// Continue never sends.
 		to.Body = x.body
 	}
 	return to
 }
 
-// setID gives the request an id, or keeps that of a trusted peer.
+// setID sets the ID of the request: that of a trusted peer, or a new one.
 func (x *RequestContext) setID(r *http.Request) {
 	if lines := r.Header[RequestID]; x.trusted && len(lines) == 1 && isID(lines[0]) {
 		x.ID = lines[0]
@@ -226,7 +229,7 @@ func isID(s string) bool {
 	return s != "" && len(s) <= 128
 }
 
-// Headers that are set for every request have room of their own here, so that they need none each.
+// Indexes of RequestContext.lines, the memory of headers that are set for every request, which saves an allocation each.
 const (
 	lineID = iota
 	lineResponseID
@@ -235,14 +238,14 @@ const (
 	lineCount
 )
 
-// singleLine is a header with one line.
+// singleLine returns a header with one line.
 func (x *RequestContext) singleLine(i int, text string) []string {
 	x.lines[i] = text
 	return x.lines[i : i+1 : i+1]
 }
 
-// startTimeout has the request end if the upstream does not begin to answer in time. Each piece of the request's body
-// begins the time anew, because an upstream answers when it has read it.
+// startTimeout cancels the request if the response does not start within the route's timeout. Each piece of the request's
+// body restarts the timer, because an upstream responds after it has read the body.
 func (x *RequestContext) startTimeout(r *http.Request) *http.Request {
 	after := x.Route.Timeout
 	if after <= 0 {
@@ -258,13 +261,13 @@ func (x *RequestContext) startTimeout(r *http.Request) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// timeout is a timer that begins anew until it is stopped. That of a nil timeout never ends.
+// timeout is a timer that can be restarted until it is stopped. A nil timeout never expires.
 type timeout struct {
 	after  time.Duration
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
 
-	mu      sync.Mutex // guards stopped: bodies are read while the answer begins
+	mu      sync.Mutex // guards stopped: the body may be read while the response starts
 	stopped bool
 }
 
@@ -291,7 +294,7 @@ func (t *timeout) stop() {
 	t.timer.Stop()
 }
 
-// end lets go of the request too.
+// end stops the timer and releases the context.
 func (t *timeout) end() {
 	if t != nil {
 		t.stop()

@@ -15,27 +15,27 @@ import (
 	"github.com/sluiceproject/sluice/internal/problem"
 )
 
-// responseWriter is the response writer of all handlers. It records the status and the size. The upstream gives up on
-// clients that do not take it.
+// responseWriter is the response writer of all handlers. It records the status and the size. Write timeouts of slow clients
+// are set by package upstream.
 type responseWriter struct {
 	http.ResponseWriter
 	status         int
 	bytes          int64
 	startedAt      time.Time // when the status was written
-	timeout        *timeout  // until it begins
+	timeout        *timeout  // stopped when the response starts
 	hijacked       bool
 	isGRPC         bool         // the request is a gRPC call
-	pendingProblem bool         // a problem whose gRPC status is not yet written
-	grpcStatusSent bool         // a problem, as a gRPC status
+	pendingProblem bool         // the response is a problem whose gRPC status is not yet written
+	grpcStatusSent bool         // the response was a problem, sent as a gRPC status
 	cors           *cors.Policy // of the route; nil: none
-	allowOrigin    []string     // by cors; nil: the origin is not allowed
-	unreadBody     *body        // of HTTP/1: it is not needed, and may not have arrived; nil: it has, or an upstream reads it
+	allowOrigin    []string     // Access-Control-Allow-Origin; nil: the origin is not allowed
+	unreadBody     *body        // HTTP/1 body that is not needed and may not have arrived; nil: it has arrived, or an upstream reads it
 }
 
-// Unwrap lets http.ResponseController find what else the writer can do.
+// Unwrap returns the wrapped writer, for http.ResponseController.
 func (a *responseWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// start takes back what end has set for the answer before: a connection of HTTP/1 keeps it.
+// start clears the write deadline that end has set for the previous response of the HTTP/1 connection.
 func (a *responseWriter) start(proto int) {
 	if proto == 1 {
 		_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Time{})
@@ -77,8 +77,8 @@ func (a *responseWriter) begin(status int) {
 	a.timeout.stop()
 }
 
-// leaveBody lets the response begin although the request's body has not arrived: net/http would wait for the rest of it
-// first, unless the connection is closed afterwards.
+// leaveBody sets Connection: close if the request's body does not arrive soon, because net/http would otherwise wait for the
+// rest of it before it sends the response.
 func (a *responseWriter) leaveBody() {
 	if b := a.unreadBody; b != nil {
 		a.unreadBody = nil
@@ -88,19 +88,19 @@ func (a *responseWriter) leaveBody() {
 	}
 }
 
-// Flush is for who asks whether a writer can.
+// Flush implements http.Flusher.
 func (a *responseWriter) Flush() { _ = a.FlushError() }
 
-// FlushError is for http.ResponseController.
+// FlushError implements the interface of http.ResponseController.
 func (a *responseWriter) FlushError() error {
 	a.begin(http.StatusOK)
 	if a.writeGRPCStatus(nil); a.grpcStatusSent {
-		return nil // the answer ends with its head, or the client takes it for the beginning of a good one
+		return nil // the response must end with its header, or the client treats it as the start of a successful one
 	}
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// Hijack hands over the connection, for a WebSocket.
+// Hijack implements http.Hijacker, for WebSockets.
 func (a *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buf, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	if err == nil {
@@ -110,7 +110,7 @@ func (a *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buf, err
 }
 
-// end bounds how long the server may take to send the last of it to a client that does not read.
+// end bounds the time in which the server sends the rest of the response to a client that does not read.
 func (a *responseWriter) end(idle time.Duration) {
 	a.writeGRPCStatus(nil)
 	if !a.hijacked && a.status != 0 {
@@ -118,8 +118,8 @@ func (a *responseWriter) end(idle time.Duration) {
 	}
 }
 
-// isGRPC reports whether a request is a gRPC call, whose client understands an HTTP status only roughly: to it a 429 is as
-// good as a server that is away, and it tries again at once.
+// isGRPC reports whether a request is a gRPC call. gRPC clients map HTTP statuses only roughly: they treat a 429 like an
+// unavailable server and retry at once.
 func isGRPC(r *http.Request) bool {
 	if r.ProtoMajor != 2 {
 		return false
@@ -128,8 +128,8 @@ func isGRPC(r *http.Request) bool {
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
-// writeGRPCStatus answers a gRPC call with a gRPC status. The recorded status is that of HTTP, so that logs, metrics
-// and rules that charge by status know calls and other requests alike.
+// writeGRPCStatus sends a pending problem as a gRPC status. The recorded status is that of HTTP, so that logs, metrics and
+// rules that charge by status treat calls like other requests.
 func (a *responseWriter) writeGRPCStatus(problem []byte) {
 	if a.pendingProblem {
 		a.pendingProblem, a.grpcStatusSent = false, true
@@ -138,13 +138,13 @@ func (a *responseWriter) writeGRPCStatus(problem []byte) {
 	}
 }
 
-// setGRPCStatus writes a problem in gRPC's words: an answer that is nothing but trailers.
+// setGRPCStatus sets the headers of a problem as a gRPC status: a response of trailers only.
 func setGRPCStatus(h http.Header, status int, body []byte) {
 	var problem struct {
 		Detail       string `json:"detail"`
 		RetryAfterMS int64  `json:"retry_after_ms"`
 	}
-	_ = json.Unmarshal(body, &problem) // without a body the status has to do
+	_ = json.Unmarshal(body, &problem) // without a body the text of the status is used
 	if problem.Detail == "" {
 		problem.Detail = http.StatusText(status)
 	}
@@ -157,7 +157,7 @@ func setGRPCStatus(h http.Header, status int, body []byte) {
 	}
 }
 
-// Statuses of gRPC.
+// gRPC status codes.
 const (
 	grpcCancelled        = 1
 	grpcUnknown          = 2
@@ -169,8 +169,8 @@ const (
 	grpcUnauthenticated  = 16
 )
 
-// grpcStatus is what gRPC makes of an HTTP status (doc/http-grpc-status-mapping.md), but for what is too much, which it
-// has a status for.
+// grpcStatus returns the gRPC status code of an HTTP status (doc/http-grpc-status-mapping.md). Other than there, statuses for
+// too many and too large requests are RESOURCE_EXHAUSTED.
 func grpcStatus(status int) int {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge:
@@ -191,7 +191,7 @@ func grpcStatus(status int) int {
 	return grpcUnknown
 }
 
-// pushback tells clients with a retry policy when to try again, in milliseconds, or by a negative number not to: gRFC A6.
+// pushback returns the time to retry in milliseconds for clients with a retry policy, or -1, do not retry (gRFC A6).
 func pushback(retryAfter string, ms int64) string {
 	if seconds, err := strconv.ParseInt(retryAfter, 10, 32); err == nil && ms <= 0 {
 		ms = seconds * time.Second.Milliseconds()
@@ -202,7 +202,7 @@ func pushback(retryAfter string, ms int64) string {
 	return strconv.FormatInt(ms, 10)
 }
 
-// escapeMessage is a text as Grpc-Message has it.
+// escapeMessage percent-encodes a text for Grpc-Message.
 func escapeMessage(s string) string {
 	const hex = "0123456789ABCDEF"
 	b := make([]byte, 0, len(s))
@@ -216,7 +216,7 @@ func escapeMessage(s string) string {
 	return string(b)
 }
 
-// recorder is a response writer that keeps the beginning of an answer.
+// recorder is a response writer that stores the start of a response.
 type recorder struct {
 	header http.Header
 	body   []byte
@@ -231,7 +231,7 @@ func (r *recorder) Header() http.Header {
 
 func (r *recorder) WriteHeader(int) {}
 
-// Write keeps one byte more than is kept of a result, so that it is known that there was more.
+// Write stores up to queue.MaxResult+1 bytes: the extra byte shows that a body is too long for a result.
 func (r *recorder) Write(b []byte) (int, error) {
 	r.body = append(r.body, b[:min(len(b), queue.MaxResult+1-len(r.body))]...)
 	return len(b), nil

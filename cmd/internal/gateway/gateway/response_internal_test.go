@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A problem is told to gRPC clients in their words, and to no others.
+// Problems are sent as a gRPC status to gRPC clients only.
 func TestGRPCRejected(t *testing.T) {
 	for _, test := range []struct {
 		proto            int
@@ -20,7 +20,7 @@ func TestGRPCRejected(t *testing.T) {
 		{2, "application/grpc", 429, "3", `{"detail":"100 % used\nup é","retry_after_ms":2500}`, 200, "8", "100 %25 used%0Aup %C3%A9", "2500"},
 		{2, "application/grpc+proto", 429, "3", `{}`, 200, "8", "Too Many Requests", "3000"},
 		{2, "application/grpc;x=y", 429, "", `{"detail":"never"}`, 200, "8", "never", "-1"},
-		{2, "application/grpc", 429, "99999999", "", 200, "8", "Too Many Requests", "-1"}, // longer than can be said
+		{2, "application/grpc", 429, "99999999", "", 200, "8", "Too Many Requests", "-1"}, // exceeds 32 bits
 		{2, "application/grpc", 503, "1", "{}", 200, "14", "Service Unavailable", "1000"},
 		{2, "application/grpc", 401, "", "{}", 200, "16", "Unauthorized", ""},
 		{2, "application/grpc", 403, "", "{}", 200, "7", "Forbidden", ""},
@@ -53,12 +53,12 @@ func TestGRPCRejected(t *testing.T) {
 			t.Errorf("%+v: %d %v", test, w.Code, h)
 		}
 		if a.status != test.status || (w.Body.Len() == 0) != (test.grpc != "") || w.Flushed != (test.grpc == "") {
-			t.Errorf("%+v: it is remembered as %d, flushed %v, with the body %q", test, a.status, w.Flushed, w.Body)
+			t.Errorf("%+v: recorded status %d, flushed %v, body %q", test, a.status, w.Flushed, w.Body)
 		}
 	}
 }
 
-// What an upstream answers is left alone.
+// Responses of an upstream are not changed.
 func TestGRPCAnswered(t *testing.T) {
 	w := httptest.NewRecorder()
 	a := responseWriter{ResponseWriter: w, isGRPC: true}

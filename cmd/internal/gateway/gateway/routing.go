@@ -16,46 +16,46 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Route is where requests of some host and path go.
+// Route maps requests of a host and path to an upstream.
 type Route struct {
 	Name string // in metrics and logs
 	// Host is a name, "*.example.com" for all names below, or empty for any.
 	Host string
 	Path *match.Pattern
-	// Upstream answers. It is given a request that is ready to be sent on.
+	// Upstream serves requests that are ready to be forwarded.
 	Upstream http.Handler
 
-	StripPrefix  string        // a canonical path that is cut off; every path of the route begins with it
-	AddPrefix    string        // a canonical path that is put before, after that
-	MaxBody      int64         // bytes; 0: any number
-	Timeout      time.Duration // until an answer begins, from the last piece of the request; 0: none
-	UpstreamHost bool          // the upstream is called by its own host, not by the one that the client sent
+	StripPrefix  string        // canonical path that is removed; every path of the route starts with it
+	AddPrefix    string        // canonical path that is then prepended
+	MaxBody      int64         // maximum body size in bytes; 0: unlimited
+	Timeout      time.Duration // from the last piece of the request to the start of the response; 0: none
+	UpstreamHost bool          // send the upstream's own host instead of the client's
 
-	// Authn finds out whose request it is. Nil: requests are not authenticated, and upstreams are not told whose they are.
+	// Authn authenticates requests. Nil: requests are not authenticated, and upstreams get no identity.
 	Authn *authn.Chain
 
-	// CORS is which responses scripts of other origins may read; the headers about limits are always exposed. Its preflights
-	// are answered, without authentication and rules. Without origins, nothing is done about CORS.
+	// CORS is the CORS policy; quota headers are always exposed. The gateway responds to preflights without authentication and
+	// rules. Without origins, CORS headers of the upstream are not changed.
 	CORS cors.Config
 	cors *cors.Policy // nil: without origins
 }
 
-// maxQuery is how many parameters a query may have: rules look at each.
+// maxQuery is the maximum number of query parameters, because rules check each.
 const maxQuery = 1000
 
-// readTarget gives the request's method, host, path and query the one reading that routes, rules and upstreams share, or
-// refuses it. The URL is then that of an origin server: path and query alone. It returns the canonical path, which has no
-// slash at the end; the URL's path keeps it.
+// readTarget converts the method, host, path and query of a request to the canonical form that routes, rules and upstreams
+// share, or rejects the request. Afterwards the URL has only path and query. It returns the canonical path without a trailing
+// slash, which the URL's path keeps.
 func readTarget(r *http.Request) (path string, fault *rejection) {
 	switch {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
-		return "", reject(http.StatusMethodNotAllowed, "The method "+r.Method+" is not served here.")
+		return "", reject(http.StatusMethodNotAllowed, "The method "+r.Method+" is not supported.")
 	case !isMethod(r.Method):
-		return "", reject(http.StatusBadRequest, "The method is malformed: methods are in upper case.")
+		return "", reject(http.StatusBadRequest, "The method is malformed: methods must be in upper case.")
 	case !isHost(r.Host):
 		return "", reject(http.StatusBadRequest, "The host is malformed.")
 	case strings.IndexByte(r.RequestURI, '#') >= 0:
-		return "", reject(http.StatusBadRequest, "The target has a fragment, which is not for servers.")
+		return "", reject(http.StatusBadRequest, "The request target has a fragment, which is not allowed.")
 	case strings.Count(r.URL.RawQuery, "&") >= maxQuery:
 		bounds.QueryParameters.Reached()
 		return "", reject(http.StatusBadRequest, "The query has too many parameters.")
@@ -74,7 +74,7 @@ func readTarget(r *http.Request) (path string, fault *rejection) {
 		sent = "/"
 	}
 	if strings.IndexByte(sent, ';') >= 0 {
-		return "", reject(http.StatusBadRequest, "The path has a semicolon, which only some servers take for a separator.")
+		return "", reject(http.StatusBadRequest, "The path has a semicolon, which only some servers treat as a separator.")
 	}
 	path, err := match.CanonicalPath(sent)
 	if err != nil {
@@ -84,18 +84,18 @@ func readTarget(r *http.Request) (path string, fault *rejection) {
 	return path, nil
 }
 
-// readAbsolute takes a target of the absolute form (GET http://example.com/ HTTP/1.1) for one of the origin form, as
-// servers must. Its host is the request's: net/http has dropped the Host header.
+// readAbsolute converts a target in absolute form (GET http://example.com/ HTTP/1.1) to origin form, as servers must. Its host
+// is the request's: net/http has dropped the Host header.
 func readAbsolute(r *http.Request) *rejection {
 	u := r.URL
 	if u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Opaque != "" || u.Host != r.Host || (u.Scheme == "https") != (r.TLS != nil) {
-		return reject(http.StatusBadRequest, "The target is of another server or scheme.")
+		return reject(http.StatusBadRequest, "The request target has another scheme or host than the connection.")
 	}
 	u.Scheme, u.Host = "", ""
 	return nil
 }
 
-// pathDetail says why a path is refused, which is about what the client sent and nothing else.
+// pathDetail returns the reason why a path is rejected. It contains no internal details.
 func pathDetail(err error) string {
 	if errors.Is(err, rules.ErrAmbiguousPath) {
 		if _, why, ok := strings.Cut(err.Error(), rules.ErrAmbiguousPath.Error()+": "); ok {
@@ -105,7 +105,8 @@ func pathDetail(err error) string {
 	return "The path is ambiguous or malformed."
 }
 
-// isMethod takes those that there are: upper case. Some applications do not mind the case, and rules do.
+// isMethod reports whether s is a method in upper case. Other methods are rejected, because some applications ignore the case
+// and rules do not.
 func isMethod(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; (c < 'A' || c > 'Z') && c != '-' {
@@ -115,7 +116,7 @@ func isMethod(s string) bool {
 	return s != "" && len(s) <= 32
 }
 
-// isHost takes a name or address with or without a port, or none, which an old client sends.
+// isHost reports whether s is a host name or address with or without a port, or empty, as of HTTP/1.0 clients.
 func isHost(s string) bool {
 	if s == "" {
 		return true
@@ -159,7 +160,7 @@ func isHost(s string) bool {
 	return name != "" && name != "."
 }
 
-// isPort takes a colon and a number.
+// isPort reports whether s is a colon and a number.
 func isPort(s string) bool {
 	for i := 1; i < len(s); i++ {
 		if s[i] < '0' || s[i] > '9' {
@@ -173,16 +174,16 @@ func isPort(s string) bool {
 type routeTable struct {
 	routes []*Route
 	exact  map[string]*match.Table
-	below  map[string]*match.Table // by what follows the "*."
+	below  map[string]*match.Table // by the domain after "*."
 	any    *match.Table
 }
 
-// newRouteTable orders the routes of each host, the most specific path first.
+// newRouteTable returns a table in which the routes of each host are ordered, the most specific path first.
 func newRouteTable(all []Route) (*routeTable, error) {
 	t := &routeTable{exact: map[string]*match.Table{}, below: map[string]*match.Table{}, any: new(match.Table)}
 	for i := range all {
 		if all[i].Path == nil || all[i].Upstream == nil {
-			return nil, fmt.Errorf("gateway: route %q lacks a path or an upstream", all[i].Name)
+			return nil, fmt.Errorf("gateway: route %q has no path or no upstream", all[i].Name)
 		}
 		if err := all[i].compileCORS(); err != nil {
 			return nil, fmt.Errorf("gateway: route %q: CORS: %w", all[i].Name, err)
@@ -210,8 +211,8 @@ func tableOf(tables map[string]*match.Table, name string) *match.Table {
 	return tables[name]
 }
 
-// find is the route of a canonical path: of those that host and path fit, that with the most specific host, and of these
-// that with the most specific path. It is nil if there is none.
+// find returns the route of a host and canonical path: of the matching routes, those with the most specific host, and of these
+// the one with the most specific path. It returns nil if none matches.
 func (t *routeTable) find(host, path string) *Route {
 	if len(t.exact)+len(t.below) > 0 {
 		host = match.CanonicalHost(host)
@@ -239,7 +240,7 @@ func (t *routeTable) find(host, path string) *Route {
 	return nil
 }
 
-// rewrite changes the path to that which the upstream knows.
+// rewrite strips and adds the prefixes of the path.
 func (r *Route) rewrite(req *http.Request) {
 	if r.StripPrefix == "" && r.AddPrefix == "" {
 		return
@@ -252,18 +253,18 @@ func (r *Route) rewrite(req *http.Request) {
 	setPath(req, path, slash)
 }
 
-// setPath has the URL hold a canonical path, with a slash at the end if there was one.
+// setPath sets the path of the URL to a canonical path, with a trailing slash if slash is set.
 func setPath(r *http.Request, path string, slash bool) {
 	if slash && path != "/" {
 		path += "/"
 	}
-	r.URL.Path, r.URL.RawPath = path, match.EscapePath(path) // without RawPath net/url would spell it its own way
+	r.URL.Path, r.URL.RawPath = path, match.EscapePath(path) // without RawPath net/url would escape it differently
 }
 
-// isServerWide reports whether a request is about the server as a whole: OPTIONS *. To rules its path is /.
+// isServerWide reports whether a request is OPTIONS *. Its path for rules is /.
 func isServerWide(r *http.Request) bool { return r.Method == http.MethodOptions && r.RequestURI == "*" }
 
-// serverWide answers such requests, with nothing, once rules have let them pass. They are not forwarded.
+// serverWide responds with 204 to OPTIONS * requests that the rules allow. They are not forwarded.
 var serverWide = &Route{Name: "OPTIONS *", Upstream: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	problem.SetAside(w)
 	w.WriteHeader(http.StatusNoContent)

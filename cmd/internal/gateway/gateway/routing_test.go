@@ -12,14 +12,14 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// told is an upstream that says its name and what it was asked for.
+// told returns an upstream that responds with its name and the request.
 func told(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s", name, r.URL.RequestURI())
 	})
 }
 
-// routed makes a gateway of routes that are written "host path".
+// routed returns a gateway with routes of the form "host path".
 func routed(t testing.TB, routes ...string) http.Handler {
 	t.Helper()
 	cfg := gateway.Config{Rules: func() *rules.Set { return setOf(t, "rules: []") }}
@@ -34,17 +34,17 @@ func routed(t testing.TB, routes ...string) http.Handler {
 	return g
 }
 
-// ask is a handler's answer to a request for a URL.
+// ask returns the status and body of a handler's response to a request for a URL.
 func ask(h http.Handler, url string) (int, string) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, url, nil)
-	r.URL.Scheme, r.URL.Host = "", "" // as a server has it
+	r.URL.Scheme, r.URL.Host = "", "" // as in a server
 	h.ServeHTTP(w, r)
 	return w.Code, w.Body.String()
 }
 
-// Of the routes that fit, the one with the most specific host answers, and of these the one with the most specific path, in
-// whatever order they are written.
+// Of the matching routes, those with the most specific host are used, and of these the one with the most specific path, in any
+// order of the configuration.
 func TestRoutes(t *testing.T) {
 	routes := []string{
 		" /**", " /v1/**", " /v1/users/{id}", " /v1/users/me", " /v1/users/m*", " /v1/users/**", " /v1/*/x", "api.example.com /v1/**",
@@ -94,7 +94,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// Prefixes are cut off and put before whole segments, and a slash at the end is kept.
+// Prefixes are stripped and added in whole segments, and a trailing slash is preserved.
 func TestRewrite(t *testing.T) {
 	for _, tt := range []struct{ path, strip, add, url, want string }{
 		{"/v1/**", "/v1", "", "/v1/users", "/users"},
@@ -146,12 +146,12 @@ func FuzzRoutes(f *testing.F) {
 			if p.Matches(canonical) && want < 0 {
 				want = i
 			}
-			for _, q := range all { // an order: it does not depend on who is asked
+			for _, q := range all { // the order is antisymmetric
 				if p.Compare(q) != -q.Compare(p) {
 					t.Errorf("%v and %v: %d and %d", p, q, p.Compare(q), q.Compare(p))
 				}
 				if p.Compare(q) == 0 && p.Matches(canonical) != q.Matches(canonical) {
-					t.Errorf("%v and %v are the same, and only one fits %q", p, q, canonical)
+					t.Errorf("%v and %v are equal, and only one matches %q", p, q, canonical)
 				}
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// Behind a trusted proxy the requests in flight of one client have a bound, whatever address of its network it uses. Other
-// clients of the same proxy do not suffer, and neither does the proxy itself.
+// Behind a trusted proxy the requests in flight of one client are bounded, whatever address of its network it uses. Other
+// clients of the same proxy, and the proxy itself, are not affected.
 func TestRequestsPerAddress(t *testing.T) {
 	const share = 3
 	ends, came := make(chan struct{}), make(chan struct{}, 100)
@@ -57,13 +57,13 @@ func TestRequestsPerAddress(t *testing.T) {
 	close(ends)
 	for get(t, address, "/", of("2001:db8::ffff")).status != http.StatusOK {
 		if t.Context().Err() != nil {
-			t.Fatal("there is no room again")
+			t.Fatal("still rejected")
 		}
 		<-time.After(time.Millisecond)
 	}
 }
 
-// More requests than there may be are rejected at once, and those in flight are not disturbed.
+// Requests above the maximum are rejected at once, and those in flight are not affected.
 func TestMaxRequests(t *testing.T) {
 	ends, came := make(chan struct{}), make(chan struct{})
 	address := before(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

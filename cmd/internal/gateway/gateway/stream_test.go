@@ -14,8 +14,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
 )
 
-// Bodies that are too large are refused: at once if their length says so, and when they grow too large otherwise. One that
-// is not goes through whole.
+// Bodies that are too large are rejected: at once if the Content-Length is too large, and otherwise when they exceed the
+// maximum. Other bodies are forwarded completely.
 func TestBodySize(t *testing.T) {
 	var asked atomic.Int64
 	address := before(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,14 +45,14 @@ func TestBodySize(t *testing.T) {
 	before := asked.Load()
 	post("/", large, false).isProblem(t, http.StatusRequestEntityTooLarge)
 	if asked.Load() != before {
-		t.Error("the upstream was asked")
+		t.Error("the request reached the upstream")
 	}
 	if a := post("/", large, true); a.status != http.StatusRequestEntityTooLarge || a.header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("%+v", a)
 	}
 }
 
-// What an upstream sends arrives when it is sent, over HTTP/1 and HTTP/2.
+// Responses are streamed without delay over HTTP/1 and HTTP/2.
 func TestStreams(t *testing.T) {
 	next := make(chan string)
 	address := before(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -91,14 +91,14 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// overHTTP2 is a client that speaks HTTP/2 without TLS.
+// overHTTP2 returns a client for HTTP/2 without TLS.
 func overHTTP2() *http.Client {
 	p := new(http.Protocols)
 	p.SetUnencryptedHTTP2(true)
 	return &http.Client{Transport: &http.Transport{Protocols: p}}
 }
 
-// Requests over HTTP/2 are cleaned and limited as others are.
+// The headers of HTTP/2 requests are cleaned and the requests limited like others.
 func TestHTTP2(t *testing.T) {
 	address := before(t, headers, func(c *gateway.Config) {
 		c.Rules, c.Limiter = limits(t, "rules: [{name: posts, match: {path: /posts}, limit: 1/h}]")
@@ -137,7 +137,7 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// A WebSocket goes through, and what is said on it in both directions. Other upgrades do not happen.
+// A WebSocket is forwarded in both directions. Other upgrades are not.
 func TestWebSocket(t *testing.T) {
 	address := before(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
@@ -191,7 +191,7 @@ func TestWebSocket(t *testing.T) {
 	conn.Close() // or the gateway does not end
 }
 
-// Other protocols than WebSocket would reach the upstream past all limits.
+// Upgrades to other protocols than WebSocket would bypass all limits.
 func TestNoOtherUpgrade(t *testing.T) {
 	address := before(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%v %v %v", r.Header["Upgrade"], r.Header["Connection"], r.Header["Http2-Settings"])
@@ -210,7 +210,7 @@ func TestNoOtherUpgrade(t *testing.T) {
 	}
 }
 
-// An upstream that cannot be reached is a 502 that tells nothing of the inside.
+// An unavailable upstream is a 502 without internal details.
 func TestAway(t *testing.T) {
 	away := httptest.NewServer(nil)
 	away.Close()
@@ -220,8 +220,8 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// A body grows too large while its response begins: nothing but the handler touches the response, whatever goroutine reads
-// the body.
+// A body exceeds the maximum while the response starts: only the handler's goroutine writes to the response, whatever goroutine
+// reads the body.
 func TestBodySizeEarlyResponse(t *testing.T) {
 	address := before(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()

@@ -14,8 +14,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// serveFor has a gateway whose route waits a second for an answer serve a request, and returns what ended the upstream, and
-// when. The upstream runs until its context ends, at most a minute.
+// serveFor serves a request by a gateway whose route has a timeout of 1 s, and returns the time and cause of the end of the
+// upstream's context. The upstream runs until its context is done, at most a minute.
 func serveFor(t *testing.T, r *http.Request, up func(w http.ResponseWriter, r *http.Request)) (took time.Duration, cause error) {
 	t.Helper()
 	set := setOf(t, "rules: []")
@@ -40,7 +40,7 @@ func serveFor(t *testing.T, r *http.Request, up func(w http.ResponseWriter, r *h
 	return took, cause
 }
 
-// An upstream that does not begin to answer in time is given up; one that has begun may take as long as it likes.
+// A request times out if the upstream does not start its response in time; after the start there is no timeout.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		get := func() *http.Request { return httptest.NewRequest("GET", "http://h/", nil) }
@@ -62,7 +62,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// slow is a body whose pieces come one by one.
+// slow is a body whose pieces arrive one by one.
 type slow struct{ pieces int }
 
 func (s *slow) Read(b []byte) (int, error) {
@@ -74,7 +74,7 @@ func (s *slow) Read(b []byte) (int, error) {
 	return copy(b, "x"), nil
 }
 
-// A request that takes long to arrive is not held against the upstream.
+// The time to receive a request does not count towards the timeout.
 func TestTimeoutBeginsWithTheLastPiece(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read := 0
@@ -85,7 +85,7 @@ func TestTimeoutBeginsWithTheLastPiece(t *testing.T) {
 		if !errors.Is(cause, context.DeadlineExceeded) || took != 10*time.Second || read != 10 {
 			t.Errorf("%v after %v and %d pieces", cause, took, read)
 		}
-		// While it is still sent the answer may begin, and then nothing is waited for.
+		// The response may start before the request is complete, and the timeout ends then.
 		took, cause = serveFor(t, httptest.NewRequest("POST", "http://h/", &slow{10}), func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusOK)
 			_, _ = io.ReadAll(r.Body)

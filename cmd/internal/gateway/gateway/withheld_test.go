@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// noting is a queue whose items are known to the test.
+// noting is a queue that records its items.
 type noting struct {
 	*queue.Queue
 	items []queue.Item
@@ -24,22 +24,22 @@ func (n *noting) Put(ctx context.Context, it queue.Item) (string, error) {
 	return n.Queue.Put(ctx, it)
 }
 
-// Queued requests are delivered at the rate of all rules that applied to them, also of those that read a credential, which
-// is not stored. Of each table entry six requests of one client arrive, the rate is 1/h, and one reaches the upstream.
+// Queued requests are delivered at the rate of all rules that applied to them, including rules that read a credential, which is
+// not stored. For each table entry six requests of one client arrive, the rate is 1/h, and one reaches the upstream.
 func TestDeliveriesKeepToRulesByCredentials(t *testing.T) {
 	const any = "rules: [{name: m, %s, limit: 1/h, on_limit: queue}]"
 	for name, tt := range map[string]struct {
 		rules string
 		line  string
-		other string // of another client, with an own count; "": they share one
+		other string // header of another client with a separate bucket; "": they share one
 	}{
 		"match cookie":     {fmt.Sprintf(any, "match: {cookie: {plan: free}}"), "Cookie: plan=free", ""},
 		"match header":     {fmt.Sprintf(any, "match: {header: {Authorization: {present: true}}}"), "Authorization: Bearer x", ""},
 		"unmatched":        {fmt.Sprintf(any, "match: {header: {Authorization: {present: true}}}") + "\nunmatched: deny", "Authorization: Bearer x", ""},
 		"except":           {fmt.Sprintf(any, "except: [{cookie: {a: {present: false}}}]"), "Cookie: a=b", ""},
 		"per header":       {fmt.Sprintf(any, "per: header:X-Api-Key"), "X-Api-Key: one", "X-Api-Key: two"},
-		"per header, skip": {fmt.Sprintf(any, "per: header:X-Api-Key, missing: skip"), "X-Api-Key: one", "X-Api-Key: two"},
-		"per header, deny": {fmt.Sprintf(any, "per: header:X-Api-Key, missing: deny"), "X-Api-Key: one", "X-Api-Key: two"},
+		"per header, skip": {fmt.Sprintf(any, "per: header:X-Api-Key, on_missing: skip"), "X-Api-Key: one", "X-Api-Key: two"},
+		"per header, deny": {fmt.Sprintf(any, "per: header:X-Api-Key, on_missing: reject"), "X-Api-Key: one", "X-Api-Key: two"},
 		"per cookie":       {fmt.Sprintf(any, "per: cookie:plan"), "Cookie: plan=free", "Cookie: plan=other"},
 		"per user":         {fmt.Sprintf(any, "per: basic_user"), "Authorization: Basic YTpi", "Authorization: Basic Yjpi"},
 		"per several":      {fmt.Sprintf(any, "per: [ip, cookie:plan]"), "Cookie: plan=free", "Cookie: plan=other"},
@@ -48,10 +48,10 @@ func TestDeliveriesKeepToRulesByCredentials(t *testing.T) {
 		},
 		"tier":      {"rules: [{name: m, limit: 100/h, tiers: {by: cookie:plan, free: 1/h}, on_limit: queue}]", "Cookie: plan=free", ""},
 		"cost":      {"rules: [{name: m, limit: 4/h, cost: {header: X-Access-Token}, on_limit: queue}]", "X-Access-Token: 3", ""},
-		"two rules": {"rules: [{name: all, limit: 100/h, on_limit: queue}, {name: user, per: header:X-Api-Key, missing: skip, limit: 1/h, on_limit: queue}]", "X-Api-Key: one", ""},
+		"two rules": {"rules: [{name: all, limit: 100/h, on_limit: queue}, {name: user, per: header:X-Api-Key, on_missing: skip, limit: 1/h, on_limit: queue}]", "X-Api-Key: one", ""},
 		"deny list": {"deny: [{header: {Authorization: {present: false}}}]\n" + fmt.Sprintf(any, "match: {path: /b}"), "Authorization: Bearer x", ""},
 		"allow":     {"allow: [{header: {Authorization: {present: false}}}]\n" + fmt.Sprintf(any, "match: {path: /b}"), "Authorization: Bearer x", ""},
-		"stored":    {fmt.Sprintf(any, "per: header:X-Api-Key, queue: {keep: X-Api-Key}"), "X-Api-Key: one", "X-Api-Key: two"},
+		"stored":    {fmt.Sprintf(any, "per: header:X-Api-Key, queue: {keep_headers: X-Api-Key}"), "X-Api-Key: one", "X-Api-Key: two"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			arrived := 0
@@ -84,7 +84,7 @@ func TestDeliveriesKeepToRulesByCredentials(t *testing.T) {
 				}
 				for _, secret := range []string{"free", "Bearer", "one", "YTpi"} {
 					if text := fmt.Sprint(it.Header, it.Charges); name != "stored" && name != "tier" && strings.Contains(text, secret) {
-						t.Errorf("item %d: a credential is stored: %s", i, text)
+						t.Errorf("item %d: credential stored: %s", i, text)
 					}
 				}
 			}
@@ -95,7 +95,7 @@ func TestDeliveriesKeepToRulesByCredentials(t *testing.T) {
 				return
 			}
 			if send(tt.other) != 200 || send(tt.other) != 202 {
-				t.Error("the other client's requests are not counted by themselves")
+				t.Error("the other client's requests are not counted separately")
 			}
 		})
 	}
@@ -109,8 +109,8 @@ func TestDeliveriesKeepToOtherRules(t *testing.T) {
 	defer app.Close()
 	kept := &noting{Queue: newQueue(t, func(*queue.Config) {})}
 	cfg := gateway.Config{Routes: []gateway.Route{{Path: pattern(t, "/**"), Upstream: group(t, app.URL)}}, Queue: kept}
-	first := setOf(t, "rules: [{name: path, match: {path: /b}, limit: 1/h, on_limit: queue}, {name: user, per: header:X-Api-Key, missing: skip, limit: 2/h}]")
-	today := setOf(t, "rules: [{name: user, per: header:X-Api-Key, missing: skip, limit: 2/h}]")
+	first := setOf(t, "rules: [{name: path, match: {path: /b}, limit: 1/h, on_limit: queue}, {name: user, per: header:X-Api-Key, on_missing: skip, limit: 2/h}]")
+	today := setOf(t, "rules: [{name: user, per: header:X-Api-Key, on_missing: skip, limit: 2/h}]")
 	live := first
 	_, cfg.Limiter = limits(t, "rules: []")
 	cfg.Rules = func() *rules.Set { return live }
@@ -131,6 +131,6 @@ func TestDeliveriesKeepToOtherRules(t *testing.T) {
 		}
 	}
 	if len(kept.items) != 3 || waits != 2 || arrived != 2 {
-		t.Errorf("%d were queued and %d wait; %d reached the upstream, want 2", len(kept.items), waits, arrived)
+		t.Errorf("%d were queued and %d denied; %d reached the upstream, want 2", len(kept.items), waits, arrived)
 	}
 }

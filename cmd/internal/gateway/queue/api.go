@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Get returns the status of an item. The streams decide, not the index: that may lag behind them, and another gateway may have
-// shown a later state already.
+// Get returns the status of an item. It reads the streams, because the index may lag behind them and another gateway may have
+// returned a later state already.
 func (q *Queue) Get(ctx context.Context, id string) (*Status, error) {
 	s := q.current.Load()
 	switch {
@@ -22,8 +22,8 @@ func (q *Queue) Get(ctx context.Context, id string) (*Status, error) {
 		return nil, ErrUnavailable
 	}
 	err := ErrUnavailable
-	if s.silentSince.Load() == nil { // it is not waited for otherwise
-		// Between two reads an item may become a result.
+	if s.silentSince.Load() == nil { // otherwise the reads would time out
+		// Between two reads an item may be replaced by its result.
 		for range 2 {
 			var st *Status
 			if st, err = q.readStatus(ctx, s, id); err == nil {
@@ -39,7 +39,7 @@ func (q *Queue) Get(ctx context.Context, id string) (*Status, error) {
 	return nil, err
 }
 
-// readStatus reads the status of an item in the streams, and takes from the index what they do not hold.
+// readStatus reads the status of an item from the streams, and the position and the next attempt from the index.
 func (q *Queue) readStatus(ctx context.Context, s *session, id string) (*Status, error) {
 	r, _, err := q.readState(ctx, s.results, "result", id)
 	if err == nil {
@@ -61,9 +61,9 @@ func (q *Queue) readStatus(ctx context.Context, s *session, id string) (*Status,
 	}
 	r, seq, err := q.stateOf(ctx, s, id)
 	switch {
-	case errors.Is(err, ErrNotFound) && known == 0: // it was never tried
+	case errors.Is(err, ErrNotFound) && known == 0: // without attempts
 	case err != nil:
-		return nil, err // removed, if it is not found
+		return nil, err // ErrNotFound: the item was removed
 	case seq > known:
 		st.update(r)
 	case seq == known && r.state == Dead:
@@ -72,12 +72,12 @@ func (q *Queue) readStatus(ctx context.Context, s *session, id string) (*Status,
 	return st, nil
 }
 
-// status is that of an item that was never tried.
+// status returns the status of an item without attempts.
 func (o *itemHeader) status(id string) *Status {
 	return &Status{ID: id, Rule: o.rule, Key: o.key, State: Queued, Accepted: o.accepted, Expires: o.expires, Size: o.size}
 }
 
-// update takes over a later state.
+// update applies a later state.
 func (st *Status) update(r *itemState) {
 	st.State, st.Attempts, st.Changed, st.Error, st.Result = r.state, r.attempts, r.changed, r.err, r.result
 	st.Position, st.Next = 0, time.Time{}
@@ -99,11 +99,11 @@ func (r *itemState) status(id string) *Status {
 	return st
 }
 
-// maxPosition is how far a place is counted.
+// maxPosition is the maximum position that is counted.
 const maxPosition = 10_000
 
-// status returns the status of an item as far as the index knows it, and the sequence number of its state: 0 is none. The status
-// is nil if the index does not know the item.
+// status returns the status of an item in the index and the sequence number of its state; 0: none. The status is nil if the
+// index does not contain the item.
 func (x *index) status(id string) (st *Status, stateSeq uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -114,7 +114,7 @@ func (x *index) status(id string) (st *Status, stateSeq uint64) {
 	st = e.status()
 	sq := x.scheduler.all[subqueueID{e.rule, e.key, e.ordered}]
 	if st.State == Queued && sq != nil && sq.roomExpected.After(st.Next) {
-		st.Next = sq.roomExpected // for the first of the subqueue, and for others later
+		st.Next = sq.roomExpected // for the first item of the subqueue; others are later
 	}
 	if st.State != Queued || sq == nil || len(sq.ready.list)+len(sq.later.list) > maxPosition {
 		return st, e.stateSeq
@@ -141,8 +141,8 @@ func (e *entry) status() *Status {
 	return st
 }
 
-// Cancel removes an item that is not being delivered: it never will be. It returns the status that it wrote. Cancelling a cancelled
-// item returns the same result.
+// Cancel removes an item that is not being delivered, so that it never is. It returns the new status. Cancelling an already
+// cancelled item returns the same result.
 func (q *Queue) Cancel(ctx context.Context, id string) (*Status, error) {
 	if !validID(id) {
 		return nil, ErrNotFound
@@ -155,7 +155,7 @@ func (q *Queue) Cancel(ctx context.Context, id string) (*Status, error) {
 	}
 }
 
-// cancel fails with errClaimed if something happened to the item meanwhile.
+// cancel returns errClaimed if the item was changed concurrently.
 func (q *Queue) cancel(ctx context.Context, id string) (*Status, error) {
 	s := q.current.Load()
 	if s == nil {
@@ -187,7 +187,7 @@ func (q *Queue) cancel(ctx context.Context, id string) (*Status, error) {
 		return nil, err
 	}
 	q.stats.cancelled.Add(1)
-	// From here on it is not delivered. What of the rest fails is done by the process that finds it.
+	// From here on the item is not delivered. If a later step fails, the instance that finds the item completes it.
 	result := &itemState{state: Cancelled}
 	if q.writeResult(s, a, result) == nil && q.remove(a) == nil {
 		q.announceRemoved(a)
@@ -195,7 +195,7 @@ func (q *Queue) cancel(ctx context.Context, id string) (*Status, error) {
 	return result.status(id), nil
 }
 
-// ended returns the status of a cancelled item that is no more, or why such an item cannot be cancelled.
+// ended returns the status of an item that was already cancelled and removed, or the error of cancelling another removed item.
 func (q *Queue) ended(ctx context.Context, s *session, id string) (*Status, error) {
 	r, _, err := q.readState(ctx, s.results, "result", id)
 	switch {
@@ -207,8 +207,8 @@ func (q *Queue) ended(ctx context.Context, s *session, id string) (*Status, erro
 	return nil, ErrDone
 }
 
-// Requeue queues a dead letter again, with all its attempts and time before it and the same idempotency key. It returns the status
-// that it wrote.
+// Requeue queues a dead letter again, with the full number of attempts and time, and the same idempotency key. It returns the
+// new status.
 func (q *Queue) Requeue(ctx context.Context, id string) (*Status, error) {
 	s := q.current.Load()
 	switch {
@@ -245,7 +245,7 @@ func (q *Queue) Requeue(ctx context.Context, id string) (*Status, error) {
 		return nil, err
 	}
 	q.stats.requeued.Add(1)
-	s.index.onState(id, seq, again) // the stream tells of it later
+	s.index.onState(id, seq, again) // the stream delivers it later
 	if st, known := s.index.status(id); known == seq {
 		return st, nil // with its position
 	}
@@ -254,8 +254,8 @@ func (q *Queue) Requeue(ctx context.Context, id string) (*Status, error) {
 	return st, nil
 }
 
-// List lists up to limit items of a state, the oldest first, and where to go on; "" at the end. State 0 is all that are not
-// done.
+// List returns up to limit items of a state, the oldest first, and the page token of the next call; "" at the end. State 0
+// selects all items that are not done.
 func (q *Queue) List(ctx context.Context, state State, after string, limit int) ([]*Status, string, error) {
 	s := q.current.Load()
 	if s == nil {
@@ -264,7 +264,7 @@ func (q *Queue) List(ctx context.Context, state State, after string, limit int) 
 	var from uint64
 	if after != "" {
 		if _, err := fmt.Sscanf(after, "%d", &from); err != nil {
-			return nil, "", fmt.Errorf("queue: after: %q is not what a list ended with", after)
+			return nil, "", fmt.Errorf("queue: invalid page token %q", after)
 		}
 	}
 	if state == Done || state == Cancelled {
@@ -323,7 +323,7 @@ func (q *Queue) listResults(ctx context.Context, s *session, state State, from u
 	return out, fmt.Sprint(from), nil
 }
 
-// forList leaves out what a list need not show.
+// forList removes the parts that a list does not show.
 func (r *Result) forList() {
 	if r != nil {
 		r.Header, r.Body = nil, nil

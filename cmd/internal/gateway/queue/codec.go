@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// What is stored is a list of fields in a fixed order: numbers as varints, texts with their lengths, since keys and
-// headers hold any bytes. A version is in front.
+// Stored data is a version followed by fields in a fixed order: numbers as varints, strings with their lengths, because keys and
+// headers may contain any bytes.
 const codecVersion = 1
 
-var errCodec = errors.New("queue: what is stored cannot be read")
+var errCodec = errors.New("queue: stored data is invalid")
 
 func encodeItem(it *Item) []byte {
 	e := encoder{b: make([]byte, 0, len(it.Body)+1024)}
@@ -38,7 +38,7 @@ func encodeItem(it *Item) []byte {
 	e.number(int64(it.Results))
 	e.time(it.Accepted)
 	e.bytes(it.Body)
-	if len(it.Withheld) == 0 { // also for earlier versions
+	if len(it.Withheld) == 0 { // readable by earlier versions
 		return e.b
 	}
 	e.number(int64(len(it.Withheld)))
@@ -176,20 +176,20 @@ func (e *encoder) texts(m map[string]string) {
 	}
 }
 
-// decoder reads what an encoder wrote. Its first error stays.
+// decoder reads the output of an encoder. After the first error all reads fail.
 type decoder struct {
 	b   []byte
 	bad bool
 }
 
-// openVersion begins to read what has the version in front.
+// openVersion returns a decoder after checking the version.
 func openVersion(b []byte) *decoder {
 	d := &decoder{b: b}
 	d.bad = d.number() != codecVersion
 	return d
 }
 
-// close returns an error unless all was there, and no more.
+// close returns an error after a failed read or if data is left.
 func (d *decoder) close() error {
 	if d.bad || len(d.b) > 0 {
 		return errCodec
@@ -197,7 +197,7 @@ func (d *decoder) close() error {
 	return nil
 }
 
-// fail ends the reading: nothing is left.
+// fail marks the data as invalid and discards the rest.
 func (d *decoder) fail() { d.bad, d.b = true, nil }
 
 func (d *decoder) number() int64 {
@@ -231,7 +231,7 @@ func (d *decoder) time() time.Time {
 	return time.Time{}
 }
 
-// count reads how many follow. Each is of a byte at least, so that a wrong count takes no memory.
+// count reads a number of elements. It is bounded by the remaining bytes, so that an invalid count does not allocate memory.
 func (d *decoder) count() int {
 	n := d.number()
 	if n < 0 || n > int64(len(d.b)) {
@@ -271,17 +271,17 @@ func (d *decoder) texts() map[string]string {
 	return m
 }
 
-// itemCipher encrypts what is stored, if there is a key. The subject is authenticated with it, so that nothing can be put in the
-// place of something else.
+// itemCipher encrypts stored data, if there is a key. The subject is authenticated too, so that data cannot be moved to another
+// subject.
 type itemCipher struct {
-	aead cipher.AEAD // nil: nothing is encrypted
-	mark string      // tells keys apart; "": there is none
+	aead cipher.AEAD // nil: without encryption
+	mark string      // identifies the key; "": without encryption
 }
 
-// KeySize is that of a key: AES-256.
+// KeySize is the size of a key in bytes, for AES-256.
 const KeySize = 32
 
-// In front of what is stored.
+// First byte of stored data.
 const (
 	inClear = 0
 	sealed  = 1
@@ -292,7 +292,7 @@ func newCipher(key []byte) (*itemCipher, error) {
 		return &itemCipher{}, nil
 	}
 	if len(key) != KeySize {
-		return nil, fmt.Errorf("queue: the key has %d bytes: it must have %d", len(key), KeySize)
+		return nil, fmt.Errorf("queue: key of %d bytes, want %d", len(key), KeySize)
 	}
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -307,7 +307,7 @@ func newCipher(key []byte) (*itemCipher, error) {
 	return &itemCipher{aead, hex.EncodeToString(m.Sum(nil)[:8])}, nil
 }
 
-// keyMark is in the streams' metadata, so that a wrong key is found at the start.
+// keyMark is an entry of the metadata of the streams, so that a wrong key is detected at the start.
 const keyMark = "sluice-key"
 
 // check returns an error if the stream with this metadata was written with another key.
@@ -318,7 +318,7 @@ func (s *itemCipher) check(stream string, metadata map[string]string) error {
 	return nil
 }
 
-// keyError says that the queue was written with another key.
+// keyError is the error of a queue that was written with another key.
 type keyError struct {
 	name string
 	has  bool
@@ -326,17 +326,17 @@ type keyError struct {
 
 func (e *keyError) Error() string {
 	if e.has {
-		return "queue: key_file: " + e.name + " was written with another key: set the file with that one"
+		return "queue.encryption_key_file: " + e.name + " was written with another key: set the file with that key"
 	}
-	return "queue: key_file: " + e.name + " is encrypted: set the file with the key it was written with"
+	return "queue.encryption_key_file: " + e.name + " is encrypted: set the file with the key that it was written with"
 }
 
-// sealHeader writes an item's header, encrypted and as text.
+// sealHeader returns the header of an item, encrypted and encoded as text.
 func (s *itemCipher) sealHeader(subject string, o *itemHeader) string {
 	return base64.StdEncoding.EncodeToString(s.encrypt(subject, o.encode()))
 }
 
-// openHeader reads an item's header as sealHeader wrote it.
+// openHeader decodes the result of sealHeader.
 func (s *itemCipher) openHeader(subject, header string) (itemHeader, error) {
 	b, err := base64.StdEncoding.DecodeString(header)
 	if err == nil {
@@ -348,7 +348,7 @@ func (s *itemCipher) openHeader(subject, header string) (itemHeader, error) {
 	return decodeItemHeader(b)
 }
 
-// openState reads an encrypted state.
+// openState decodes an encrypted state.
 func (s *itemCipher) openState(subject string, b []byte) (itemState, error) {
 	plain, err := s.decrypt(subject, b)
 	if err != nil {
@@ -363,11 +363,11 @@ func (s *itemCipher) encrypt(subject string, plain []byte) []byte {
 	}
 	out := make([]byte, 1+s.aead.NonceSize(), 1+s.aead.NonceSize()+len(plain)+s.aead.Overhead())
 	out[0] = sealed
-	_, _ = rand.Read(out[1:]) // it never fails
+	_, _ = rand.Read(out[1:]) // never fails
 	return s.aead.Seal(out, out[1:], plain, []byte(subject))
 }
 
-var errNotDecrypted = errors.New("queue: what is stored is encrypted with another key: set the key_file it was written with")
+var errNotDecrypted = errors.New("queue: stored data is encrypted with another key: set queue.encryption_key_file to the file with that key")
 
 func (s *itemCipher) decrypt(subject string, b []byte) ([]byte, error) {
 	switch {

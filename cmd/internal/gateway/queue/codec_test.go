@@ -51,7 +51,7 @@ func TestItemCodec(t *testing.T) {
 			Expires: time.UnixMilli(rapid.Int64Range(1, 1<<45).Draw(t, "expires")).UTC(), Results: time.Duration(rapid.Int64().Draw(t, "results")),
 			Accepted: time.UnixMilli(1).UTC(), Body: rapid.SliceOfN(rapid.Byte(), 1, 100).Draw(t, "body"),
 		}
-		earlier, length := *it, len(encodeItem(it)) // of versions that know nothing of what follows
+		earlier, length := *it, len(encodeItem(it)) // as an earlier version writes it, without the following fields
 		if rapid.Bool().Draw(t, "withholds") {
 			it.Withheld = rapid.SliceOfN(raw, 1, 3).Draw(t, "withheld")
 			for range rapid.IntRange(0, 2).Draw(t, "charges") {
@@ -68,7 +68,7 @@ func TestItemCodec(t *testing.T) {
 		case cut == length && (err != nil || !reflect.DeepEqual(&earlier, got)):
 			t.Fatalf("an item of an earlier version, %+v, became %+v, %v", earlier, got, err)
 		case cut != length && err == nil:
-			t.Fatal("a part of it is read as if it were all")
+			t.Fatal("truncated data is accepted")
 		}
 	})
 }
@@ -83,9 +83,9 @@ func TestCipherBindsSubject(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	if _, err := s.decrypt("b", b); err == nil {
-		t.Error("it was opened in another's place")
+		t.Error("data is decrypted under another subject")
 	}
 	if _, err := newCipher([]byte("short")); err == nil {
-		t.Error("a short key is taken")
+		t.Error("a short key is accepted")
 	}
 }

@@ -11,21 +11,20 @@ import (
 	"time"
 )
 
-// Delivery is an item that is due, in the hands of a worker of this process. The worker calls Begin before anything is sent,
-// and when it is done with the item either Later or Done, once.
+// Delivery is an item that is due and assigned to a worker of this process. The worker calls Begin before anything is sent, and
+// at the end either Later or Done, once.
 type Delivery struct {
 	active *activeDelivery
 	item   *Item
-	begin  func() error // once
+	begin  func() error // runs once
 
 	ctx      context.Context
 	cancel   context.CancelFunc
-	ended    chan struct{} // closed when the worker is done with it
+	ended    chan struct{} // closed at the end of the delivery
 	renewing sync.WaitGroup
 }
 
-// Next waits until an item is due, and hands it out. It fails when the context ends, or Run has ended: then nothing is
-// handed out any more.
+// Next waits until an item is due and returns its delivery. It fails when ctx is done or after Run has ended.
 func (q *Queue) Next(ctx context.Context) (*Delivery, error) {
 	if !q.handOut() {
 		return nil, ErrUnavailable
@@ -42,7 +41,7 @@ func (q *Queue) Next(ctx context.Context) (*Delivery, error) {
 	}
 }
 
-// handOut counts what is handed out, so that Run can wait for it. It reports whether anything may be.
+// handOut counts a delivery, so that Run can wait for it. It reports whether deliveries are still allowed.
 func (q *Queue) handOut() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -53,7 +52,7 @@ func (q *Queue) handOut() bool {
 	return true
 }
 
-// next waits for an item to try. One worker looks, the others wait behind it.
+// next waits for an item that is due. One worker polls the index; the others wait for its lock.
 func (q *Queue) next(ctx context.Context) *activeDelivery {
 	q.looking.Lock()
 	defer q.looking.Unlock()
@@ -82,7 +81,7 @@ func (q *Queue) next(ctx context.Context) *activeDelivery {
 	}
 }
 
-// prepare reads an item that is to be delivered. It deals with one that is not, and returns nil.
+// prepare returns the content of an item that is to be delivered. It ends any other item and returns nil.
 func (q *Queue) prepare(a *activeDelivery) *Item {
 	it, err := q.load(q.work, a)
 	switch {
@@ -97,7 +96,7 @@ func (q *Queue) prepare(a *activeDelivery) *Item {
 	case a.state == Cancelled:
 		q.finishRemoved(a, &itemState{state: Cancelled})
 	case !a.expiry.After(time.Now()):
-		q.deadLetter(a, "it was not delivered in time", nil)
+		q.deadLetter(a, "expired before delivery", nil)
 	default:
 		return it
 	}
@@ -111,17 +110,17 @@ func (q *Queue) newDelivery(a *activeDelivery, it *Item) *Delivery {
 	return d
 }
 
-// Context ends when the delivery takes too long, or the process is to end and has waited for it.
+// Context returns a context that is done after the delivery timeout, and after the drain timeout of a shutdown.
 func (d *Delivery) Context() context.Context { return d.ctx }
 
-// Item is what is to be delivered.
+// Item returns the item to be delivered.
 func (d *Delivery) Item() *Item { return d.item }
 
-// Begin writes that this process delivers the item. It is called when the rules have admitted it and before anything is
-// sent; if it fails, nothing may be sent, and what Done is told does not matter.
+// Begin claims the item for this process. It must be called after the rules have admitted the item and before anything is sent.
+// If it fails, nothing may be sent, and the argument of Done is ignored.
 func (d *Delivery) Begin() error { return d.begin() }
 
-// start says from now on that this process is there, where there may be others.
+// start claims the item and, if other gateways share the queue, renews the claim from now on.
 func (d *Delivery) start() error {
 	err := d.active.begin()
 	if err == nil && d.active.q.shared() {
@@ -130,11 +129,11 @@ func (d *Delivery) start() error {
 	return err
 }
 
-// Later says that there is no room for the item, and may be some after a time.
+// Later ends the delivery of an item that the rules deny. There may be room after the given time.
 func (d *Delivery) Later(after time.Duration) { d.end(postponed, &Outcome{After: after}) }
 
-// Done says what came of the delivery, and returns the state that the item is in then. Delivering means that another gateway
-// has it.
+// Done ends the delivery with its outcome and returns the new state of the item. Delivering means that another gateway has
+// claimed it.
 func (d *Delivery) Done(out Outcome) State {
 	ending := unanswered
 	if out.Status != 0 {
@@ -143,49 +142,49 @@ func (d *Delivery) Done(out Outcome) State {
 	return d.end(ending, &out)
 }
 
-// stage is how far a delivery has got.
+// stage is the progress of a delivery.
 type stage uint8
 
 const (
-	offered   stage = iota // nothing was written
-	started                // it is written that this process delivers it
-	overtaken              // others took it over after it was started
-	lost                   // others have it, or it was cancelled, before it could be started
-	unwritten              // it could not be written that it starts
+	offered   stage = iota // not claimed
+	started                // claimed by this process
+	overtaken              // claimed by another gateway after it was started
+	lost                   // claimed by another gateway or cancelled before it was started
+	unwritten              // writing the claim failed
 	stages
 )
 
-// ending is what a worker says of a delivery.
+// ending is the kind of outcome that a worker reports.
 type ending uint8
 
 const (
 	answered ending = iota
 	unanswered
-	postponed // there is no room for it yet
+	postponed // denied by the rules
 	endings
 )
 
-// move is what is done with an item at the end of a delivery.
+// move is the action at the end of a delivery.
 type move uint8
 
 const (
-	conclude         move = iota // write what came of it
-	startAndConclude             // write first that this process has it
-	refresh                      // find out what others did with it
+	conclude         move = iota // write the outcome
+	startAndConclude             // claim the item, then write the outcome
+	refresh                      // read the state that others have written
 	retrySoon
-	awaitRoom // have its whole subqueue wait
+	awaitRoom // block the whole subqueue
 )
 
-// moves says what is done with an item, by how far its delivery got and how it ended.
+// moves maps the stage and the ending of a delivery to an action.
 var moves = [stages][endings]move{
 	offered:   {answered: startAndConclude, unanswered: retrySoon, postponed: awaitRoom},
 	started:   {answered: conclude, unanswered: conclude, postponed: conclude},
-	overtaken: {answered: conclude, unanswered: refresh, postponed: refresh}, // what is delivered is delivered
+	overtaken: {answered: conclude, unanswered: refresh, postponed: refresh}, // the response is written although another gateway has claimed the item
 	lost:      {answered: refresh, unanswered: refresh, postponed: refresh},
 	unwritten: {answered: retrySoon, unanswered: retrySoon, postponed: retrySoon},
 }
 
-// end gives the item back, and returns the state that it is in then.
+// end ends the delivery and returns the new state of the item.
 func (d *Delivery) end(e ending, out *Outcome) State {
 	a := d.active
 	q := a.q
@@ -228,7 +227,7 @@ type activeDelivery struct {
 	state         State
 	claimedBefore bool
 
-	mu       sync.Mutex // guards the following while it is delivered
+	mu       sync.Mutex // guards the following during the delivery
 	stateSeq uint64
 	attempts int
 	stage    stage
@@ -254,13 +253,14 @@ func (q *Queue) isDelivering(id string) bool {
 	return q.deliveries[id] != nil
 }
 
-var errClaimed = errors.New("queue: it was cancelled, or another gateway delivers it")
+var errClaimed = errors.New("queue: item was cancelled or claimed by another gateway")
 
-// maxLimitRecheck is the longest that a subqueue waits before it asks again: an operator may have made room, or the rule have changed.
+// maxLimitRecheck is the maximum time between two checks of the limits of a subqueue: an operator may have reset the bucket, or
+// the rule may have changed.
 const maxLimitRecheck = 30 * time.Second
 
-// nextLimitCheck is after how long a subqueue that was told to wait asks again: not before that time, and with jitter, so that subqueues do not
-// ask all at once.
+// nextLimitCheck returns the time until the limits of a denied subqueue are checked again: at least after, with jitter, so that
+// subqueues are not all checked at once.
 func nextLimitCheck(after time.Duration) time.Duration {
 	after = min(max(after, 10*time.Millisecond), maxLimitRecheck)
 	return after + rand.N(min(after/10, time.Second/4)+1)
@@ -271,10 +271,10 @@ func (a *activeDelivery) reschedule(notBefore, limited, room time.Time) {
 		s.index.reschedule(a, notBefore, limited, room)
 		return
 	}
-	a.q.removeDelivery(a) // the next session knows it from the stream
+	a.q.removeDelivery(a) // the next session reads the item from the stream
 }
 
-// load reads an item's content.
+// load reads the content of an item.
 func (q *Queue) load(ctx context.Context, a *activeDelivery) (*Item, error) {
 	s := q.current.Load()
 	if s == nil {
@@ -308,7 +308,7 @@ func (q *Queue) load(ctx context.Context, a *activeDelivery) (*Item, error) {
 	return it, nil
 }
 
-// cleared finishes the removal of an item that another process, or a cancellation, has begun.
+// cleared completes the removal of an item that another process or a cancellation has begun.
 func (q *Queue) cleared(a *activeDelivery) error {
 	if err := q.remove(a); err != nil {
 		return err
@@ -316,7 +316,7 @@ func (q *Queue) cleared(a *activeDelivery) error {
 	return ErrNotFound
 }
 
-// begin writes that this process delivers the item, over the state that it knows.
+// begin claims the item by replacing the state that this process has read.
 func (a *activeDelivery) begin() error {
 	r := &itemState{state: Delivering, owner: a.q.owner, attempts: a.attempts + 1, changed: time.Now()}
 	seq, err := a.q.writeState(a.id, a.stateSeq, r)
@@ -336,7 +336,7 @@ func (a *activeDelivery) begin() error {
 	return err
 }
 
-// renew says again and again that this process is there.
+// renew renews the claim periodically until done is closed.
 func (a *activeDelivery) renew(done <-chan struct{}) {
 	tick := time.NewTicker(a.q.cfg.ClaimTTL / 3)
 	defer tick.Stop()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestMoves: what becomes of an item, by how far its delivery got and what the worker says.
+// TestMoves: the state of an item by the stage and the ending of its delivery.
 func TestMoves(t *testing.T) {
 	done, none, wait := Outcome{Status: 200}, Outcome{}, later(time.Hour)
 	cancel := func(t *testing.T, q *Queue, id string) {
@@ -46,7 +46,7 @@ func TestMoves(t *testing.T) {
 			}
 			if tt.begins {
 				if err := d.Begin(); (err != nil) != (tt.before != nil) {
-					t.Errorf("begins: %v", err)
+					t.Errorf("Begin: %v", err)
 				}
 			}
 			if tt.out.Err != nil {
@@ -62,12 +62,12 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// However long a rule says that there is no room, it is asked again soon: an operator may have made some.
+// Limits are checked again soon, however long the rule denies: an operator may have reset the bucket.
 func TestNextLimitCheck(t *testing.T) {
 	for _, after := range []time.Duration{-1, 0, time.Millisecond, time.Second, time.Hour, 34 * time.Hour} {
 		least := min(max(after, 10*time.Millisecond), maxLimitRecheck)
 		if got := nextLimitCheck(after); got < least || got > least+time.Second/4 {
-			t.Errorf("after %v it is asked after %v", after, got)
+			t.Errorf("for %v the next check is after %v", after, got)
 		}
 	}
 }

@@ -18,21 +18,21 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// place is where the server in this process stores its streams: a directory of its own inside the one that was given, which
-// may be open to everybody, as an emptyDir volume is.
+// place is the directory of the embedded server: a private subdirectory of the configured directory, which may be accessible to
+// all users, as an emptyDir volume is.
 type place struct {
 	own    string
-	blocks string   // of the items' stream
-	lock   *os.File // in own
+	blocks string   // directory of the blocks of the items stream
+	lock   *os.File // lock file in own
 
 	mu      sync.Mutex // guards the following
-	highest int        // number of the newest block that was seen
+	highest int        // number of the newest known block
 }
 
-// ownName is the directory's name.
+// ownName is the name of the subdirectory.
 const ownName = "sluice"
 
-// openPlace makes the directory, or takes the one that is there, and keeps other processes out.
+// openPlace creates the directory if it does not exist, and locks it against other processes.
 func openPlace(given, name string) (*place, error) {
 	p := &place{own: filepath.Join(given, ownName)}
 	p.blocks = filepath.Join(streamPath(p.own, name+"-items"), "msgs")
@@ -57,12 +57,12 @@ func openPlace(given, name string) (*place, error) {
 	return p, nil
 }
 
-// streamPath is where the server stores a stream.
+// streamPath returns the directory of a stream.
 func streamPath(own, stream string) string {
 	return filepath.Join(own, "jetstream", "$G", "streams", stream)
 }
 
-// checkOwn returns an error unless the directory can be used.
+// checkOwn returns an error if the directory cannot be used.
 func checkOwn(own string) (os.FileInfo, error) {
 	info, err := os.Lstat(own)
 	switch {
@@ -78,31 +78,31 @@ func checkOwn(own string) (os.FileInfo, error) {
 
 func (p *place) close() error { return p.lock.Close() }
 
-// begin forgets the blocks of the session before.
+// begin resets the blocks of the previous session.
 func (p *place) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.highest = 0
 }
 
-// same returns an error if the directory's name no longer leads to the directory that was locked: what is written to that
-// would not be found after a restart.
+// same returns an error if the path no longer refers to the locked directory: data written to that directory would not be found
+// after a restart.
 func (p *place) same() error {
 	now, err := os.Stat(p.lock.Name())
 	if err != nil {
-		return fmt.Errorf("queue: directory %s was removed, moved or emptied: restore it, or restart to begin with an empty one: %w", p.own, err)
+		return fmt.Errorf("queue: directory %s was removed, moved or emptied: restore it, or restart with an empty queue: %w", p.own, err)
 	}
 	locked, err := p.lock.Stat()
 	if err != nil {
 		return fmt.Errorf("queue: %w", err)
 	}
 	if !os.SameFile(now, locked) {
-		return fmt.Errorf("queue: directory %s was replaced: restore it, or restart to use what is there now", p.own)
+		return fmt.Errorf("queue: directory %s was replaced: restore it, or restart to use the new one", p.own)
 	}
 	return nil
 }
 
-// present returns an error unless a restart would find the streams.
+// present returns an error if a restart would not find the streams.
 func (p *place) present() error {
 	if err := p.same(); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (p *place) present() error {
 	return nil
 }
 
-// check returns an error unless a restart would find the block that something was just written to.
+// check returns an error if a restart would not find the block of the last write.
 func (p *place) check() error {
 	if err := p.same(); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (p *place) check() error {
 			return nil
 		}
 	}
-	// It is the first, or the block was removed with all that was in it. Then there is a newer one.
+	// This is the first block, or the block was removed after all its items were. Then there is a newer one.
 	files, err := os.ReadDir(p.blocks)
 	if err != nil {
 		return fmt.Errorf("queue: blocks of the stream were removed: %w", err)
@@ -146,18 +146,18 @@ func (p *place) check() error {
 
 const blockSuffix = ".blk"
 
-// diskCheckTTL is how long the last measurement of the disk is used.
+// diskCheckTTL is the time for which a measurement of the free disk space is used.
 const diskCheckTTL = 100 * time.Millisecond
 
-// diskSpace is what is known of the disk.
+// diskSpace caches the measurement of the free disk space.
 type diskSpace struct {
 	mu        sync.Mutex // guards the following
 	checkedAt time.Time
-	low       bool // it was nearly full then
+	low       bool // the disk was nearly full
 }
 
-// has reports whether the disk of a directory has as many bytes free. Without them nothing could be delivered either: that is
-// written too.
+// has reports whether the disk of a directory has free bytes available. They are reserved for deliveries, which write to the
+// disk too.
 func (s *diskSpace) has(directory string, free int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,36 +168,36 @@ func (s *diskSpace) has(directory string, free int64) bool {
 	return !s.low
 }
 
-// ledger is a record of the items that are in the directory, beside the streams. JetStream starts with the blocks that it
-// finds, so a missing block would not be noticed without it.
+// ledger is a list of the items in the directory, separate from the streams. It is necessary because JetStream starts with the
+// blocks that exist, so that a missing block would not be detected.
 //
 // An item is added after it was stored, and its end is added before it is removed from the stream. So an item of the ledger
-// that the stream does not have was lost, whenever the process was killed. The file is not synced with each record: after a
-// power failure the newest records may be missing.
+// that is not in the stream was lost, even if the process was killed at any time. The file is not synced with each record:
+// after a power failure the newest records may be missing.
 type ledger struct {
-	root *os.Root // the directory, wherever it is moved to
+	root *os.Root // the directory, also after it is moved
 	log  *slog.Logger
 
 	mu      sync.Mutex // guards the following
 	live    map[itemID]time.Time
-	file    *os.File // nil: there is none yet, or it cannot be written
-	failed  bool     // that was logged
-	found   bool     // there was a file when the process started
-	records int      // in the file
-	synced  bool     // nothing was added since the file was synced
+	file    *os.File // nil: not created yet, or not writable
+	failed  bool     // writing failed, and that was logged
+	found   bool     // the file existed at the start of the process
+	records int      // number of records in the file
+	synced  bool     // no record was added since the last sync
 }
 
 const (
 	ledgerName = "accepted"
-	// ledgerRecord is the size of a record: the item's id, when it was accepted (0: it has ended) and a checksum. Pages are a
-	// multiple of it, so a killed process leaves no half of one.
+	// ledgerRecord is the size of a record in bytes: ID of the item, time of acceptance (0: the item has ended) and checksum. The
+	// page size is a multiple of it, so that a killed process leaves no partial record.
 	ledgerRecord = 32
-	// ledgerSlack is how many records of ended items the file may hold besides as many as there are items.
+	// ledgerSlack is the number of records of ended items, in addition to the number of items, at which the file is rewritten.
 	ledgerSlack = 4096
 	maxLedger   = 1 << 30 // bytes
 )
 
-// openLedger reads the ledger of a directory. There may be none.
+// openLedger reads the ledger of a directory, which need not exist.
 func openLedger(directory string, log *slog.Logger) (*ledger, error) {
 	root, err := os.OpenRoot(directory)
 	if err != nil {
@@ -212,7 +212,7 @@ func openLedger(directory string, log *slog.Logger) (*ledger, error) {
 	l.found = err == nil
 	bad := 0
 	if l.live, bad = readLedger(b); bad > 0 {
-		log.Error("queue: records of accepted requests are corrupt: losses of these are not noticed", "file", l.path(), "records", bad)
+		log.Error("queue ledger corrupt: loss of these items cannot be detected", "file", l.path(), "records", bad)
 	}
 	return l, nil
 }
@@ -257,8 +257,7 @@ func (l *ledger) all() map[itemID]time.Time {
 	return maps.Clone(l.live)
 }
 
-// reconcile forgets the items that are lost, adds those of the stream, and writes the file anew. It reports whether there
-// was none.
+// reconcile removes lost items, adds those of the stream and rewrites the file. It reports whether there was no file.
 func (l *ledger) reconcile(lost []itemID, stored map[itemID]time.Time) (first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,7 +270,7 @@ func (l *ledger) reconcile(lost []itemID, stored map[itemID]time.Time) (first bo
 	return first
 }
 
-// keep syncs the file, and writes it anew if it has grown or could not be written.
+// keep syncs the file. It rewrites a file that has grown too large or could not be written.
 func (l *ledger) keep() {
 	if l == nil {
 		return
@@ -318,7 +317,7 @@ func (l *ledger) rewrite() {
 	l.file, l.records, l.synced, l.failed = f, len(l.live), true, false
 }
 
-// fail removes a file that is out of date: it would report items as lost that have ended. keep writes it again.
+// fail removes a file that is out of date, because ended items would be reported as lost. keep writes it again.
 func (l *ledger) fail(err error) {
 	if l.file != nil {
 		_ = l.file.Close()
@@ -328,13 +327,13 @@ func (l *ledger) fail(err error) {
 		err = errors.Join(err, removed)
 	}
 	if !l.failed {
-		l.log.Error("queue: accepted requests cannot be recorded: losses are not noticed until they can", "file", l.path(), "error", err)
+		l.log.Error("queue ledger write failed: loss of items cannot be detected", "file", l.path(), "error", err)
 	}
 	l.failed = true
 }
 
-// pause closes the file until reconcile writes it anew, because a disk with files open for writing cannot be made read-only.
-// Nothing is written to the streams meanwhile.
+// pause closes the file until reconcile rewrites it, because a file system with files open for writing cannot be remounted
+// read-only. Nothing is written to the streams in this time.
 func (l *ledger) pause() {
 	if l == nil {
 		return
@@ -366,7 +365,7 @@ func appendRecord(b []byte, id itemID, accepted time.Time) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(crc32.ChecksumIEEE(b[start:])))
 }
 
-// readLedger returns the items that have not ended, and how many records cannot be read.
+// readLedger returns the items that have not ended and the number of invalid records.
 func readLedger(b []byte) (live map[itemID]time.Time, bad int) {
 	live = make(map[itemID]time.Time)
 	for ; len(b) >= ledgerRecord; b = b[ledgerRecord:] {

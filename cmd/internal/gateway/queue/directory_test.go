@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The records of a file say what is live, whatever part of it is damaged: a damaged record counts for nothing.
+// Valid records are read from a file with any damage; damaged records are ignored.
 func FuzzLedger(f *testing.F) {
 	ids := [4]itemID{{1}, {2}, {3}, {4}}
 	f.Add([]byte{0, 1, 128, 2, 3, 129}, 40, byte(0))
@@ -45,14 +45,14 @@ func FuzzLedger(f *testing.F) {
 		}
 		live, bad := readLedger(b)
 		if !maps.Equal(live, want) || (bad > 0) != (damaged >= 0) {
-			t.Fatalf("%v, %d bad records, want %v", live, bad, want)
+			t.Fatalf("%v, %d invalid records, want %v", live, bad, want)
 		}
-		live, bad = readLedger(append(b, steps...)) // a torn end, or anything
+		live, bad = readLedger(append(b, steps...)) // a partial record, or any data
 		_, _ = live, bad
 	})
 }
 
-// The file does not grow with what has ended, is read again as it was written, and is written again after a failure.
+// The file does not grow with ended items, is read back as written, and is written again after a failure.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	directory := t.TempDir()
@@ -91,14 +91,14 @@ func TestLedger(t *testing.T) {
 		t.Errorf("%d items, want %d", len(l.all()), len(want))
 	}
 	if l.reconcile(nil, nil) {
-		t.Error("the ledger is not found")
+		t.Error("the ledger was not found")
 	}
-	_ = l.file.Close() // it cannot be written any more
+	_ = l.file.Close() // writes fail from now on
 	l.add(newID(), now)
 	if _, err := os.Stat(l.path()); !os.IsNotExist(err) {
-		t.Errorf("what is out of date is left: %v", err)
+		t.Errorf("the outdated file was not removed: %v", err)
 	}
-	// Moved, the directory keeps its ledger.
+	// A moved directory keeps its ledger.
 	moved := filepath.Join(t.TempDir(), "moved")
 	if err := os.Rename(directory, moved); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// What a power cut leaves of files, cut off or with rubbish at the end, is opened, and all before it is there.
+// Files that a power failure has truncated or extended by garbage are opened, and all preceding items are read.
 func TestTornFiles(t *testing.T) {
 	t.Parallel()
 	for name, tear := range map[string]func(path string, size int64) error{
@@ -157,7 +157,7 @@ func TestTornFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			if name == "cut off" {
-				ids = ids[:4] // the last was never whole
+				ids = ids[:4] // the last one was never complete
 			}
 			q, _ = run(t, Config{Directory: directory}, up.deliver)
 			for _, id := range ids {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/disktest"
 )
 
-// Before a disk is full, nothing is accepted any more, and what was is delivered.
+// Before a disk is full, no item is accepted, and accepted ones are delivered.
 func TestDiskNearlyFull(t *testing.T) {
 	t.Parallel()
 	disk := disktest.Small(t, 32<<20)
@@ -27,7 +27,7 @@ func TestDiskNearlyFull(t *testing.T) {
 	})
 	ids := []string{put(t, q, Item{Rule: "r", Target: "/x"}), put(t, q, Item{Rule: "r", Target: "/y"})}
 	disktest.Fill(t, filepath.Join(disk, "ballast"), 4<<20)
-	eventually(t, "refused", func() bool { _, err := q.Put(t.Context(), Item{}); return errors.Is(err, ErrUnavailable) })
+	eventually(t, "rejected", func() bool { _, err := q.Put(t.Context(), Item{}); return errors.Is(err, ErrUnavailable) })
 	close(room)
 	for _, id := range ids {
 		eventually(t, "delivered", isState(t, q, id, Done))
@@ -38,7 +38,7 @@ func TestDiskNearlyFull(t *testing.T) {
 	eventually(t, "accepted", func() bool { _, err := q.Put(t.Context(), Item{}); return err == nil })
 }
 
-// A full disk, and one that becomes read-only, have Put fail and nothing lost; with room again all is well by itself.
+// On a full or read-only disk Put fails and no item is lost. With free space the queue recovers.
 func TestDisk(t *testing.T) {
 	t.Parallel()
 	disk := disktest.Small(t, 32<<20)
@@ -61,9 +61,9 @@ func TestDisk(t *testing.T) {
 		return err
 	}
 	untilRefused := func() {
-		eventually(t, "refused", func() bool { return try() != nil })
+		eventually(t, "rejected", func() bool { return try() != nil })
 		if err := try(); err == nil {
-			t.Log("it healed meanwhile")
+			t.Log("the queue has already recovered")
 		}
 	}
 	untilAccepted := func(what string) {
@@ -80,13 +80,13 @@ func TestDisk(t *testing.T) {
 	for round := range 3 {
 		disktest.Fill(t, ballast, 300<<10)
 		untilRefused()
-		if round == 1 { // nothing is open for writing while it cannot be written
+		if round == 1 { // no file is open for writing while the queue is not writable
 			eventually(t, "read-only", func() bool { return disktest.ReadOnly(disk) == nil })
 			if err := try(); err == nil {
-				t.Error("accepted on a disk that is read-only")
+				t.Error("accepted on a read-only disk")
 			}
 			if c := q.Counts(t.Context()); c.Up {
-				t.Error("it says that it can be written")
+				t.Error("Counts reports a writable queue")
 			}
 			disktest.Writable(t, disk)
 		}
@@ -100,21 +100,21 @@ func TestDisk(t *testing.T) {
 	for _, d := range up.deliveries() {
 		came[d.id] = true
 		if d.key != d.id {
-			t.Errorf("%s came with the key %s", d.id, d.key)
+			t.Errorf("%s was delivered with the key %s", d.id, d.key)
 		}
 	}
 	for id := range accepted {
 		if !came[id] {
-			t.Errorf("%s was accepted and is lost", id)
+			t.Errorf("%s was accepted and lost", id)
 		}
 	}
 	stop()
-	t.Logf("%d accepted, %d came", len(accepted), len(up.deliveries()))
+	t.Logf("%d accepted, %d delivered", len(accepted), len(up.deliveries()))
 	if err := disktest.ReadOnly(disk); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
 	if _, err := Open(Config{Directory: filepath.Join(disk, "queue")}); !errors.Is(err, syscall.EROFS) {
-		t.Errorf("opened on a disk that is read-only: %v after %v", err, time.Since(began))
+		t.Errorf("opened on a read-only disk: %v after %v", err, time.Since(began))
 	}
 }

@@ -2,7 +2,7 @@ package queue
 
 import "syscall"
 
-// freeBytes is how much room a directory's disk has; ok is false if that is not known.
+// freeBytes returns the free space of the disk of a directory in bytes; ok is false if it is unknown.
 func freeBytes(directory string) (n int64, ok bool) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(directory, &fs); err != nil {

@@ -2,5 +2,5 @@
 
 package queue
 
-// freeBytes is not known here: a full disk is noticed when it is.
+// freeBytes is not supported on this platform: a full disk is detected when a write fails.
 func freeBytes(string) (n int64, ok bool) { return 0, false }

@@ -1,16 +1,16 @@
-// Package queue keeps requests that came too fast and hands them out to be delivered later, at least once.
+// Package queue implements the durable queue: it stores requests that are over a limit and delivers them later, at least once.
 //
-// They are in three JetStream streams, of a server in this process or of a cluster outside:
+// Items are stored in three JetStream streams, of an embedded server or of an external cluster:
 //
-//	NAME-items    one message for each request that is not done: PREFIX.item.ID. Its place is its order.
-//	NAME-states   what became of them so far: PREFIX.state.ID, one message each, written only over the one that was read.
-//	              Who delivers has written so first: that is what keeps two gateways, or a gateway and who cancels, apart.
-//	              None: nothing was tried yet.
-//	NAME-results  what came of those that are done, for a while: PREFIX.result.ID
+//	NAME-items    one message per request that is not done: PREFIX.item.ID. The order of the messages is the order of the items.
+//	NAME-states   state of each item: PREFIX.state.ID, one message each, written by compare-and-swap. A gateway claims an item
+//	              by writing its state before the delivery, so that neither two deliveries nor a delivery and a cancellation
+//	              overlap. No message: no attempt was made.
+//	NAME-results  results of items that are done, with a TTL: PREFIX.result.ID
 //
-// A request is done when its result is written; then the item is removed, then its state. Whatever a crash leaves between
-// those steps is put right by who finds it: an item with a result is not delivered again.
+// A request is done when its result is written; then the item is removed, then its state. After a crash between these steps, the
+// next instance that finds the item completes them: an item with a result is not delivered again.
 //
-// Each process follows the first two streams and knows all items, without their content. Items of one rule and key are a
-// subqueue: only the first of a subqueue asks whether there is room.
+// Each instance consumes the first two streams and indexes all items without their content. Items of one rule and key form a
+// subqueue: limits are checked only for its first item.
 package queue

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A delivery that is under way when the process is to end is waited for, and not made again.
+// Shutdown waits for a delivery in flight, which is not repeated.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	directory, up := quick(t), newUpstream()
@@ -31,7 +31,7 @@ func TestDrain(t *testing.T) {
 	close(leave)
 	<-ended
 	if n := len(up.deliveries()); n != 1 {
-		t.Errorf("%d came", n)
+		t.Errorf("%d deliveries", n)
 	}
 	q, _ = run(t, Config{Directory: directory}, up.deliver)
 	if st, err := q.Get(t.Context(), id); err != nil || st.State != Done {
@@ -39,11 +39,11 @@ func TestDrain(t *testing.T) {
 	}
 	eventually(t, "done", isState(t, q, waits, Done))
 	if n := len(up.deliveries()); n != 2 {
-		t.Errorf("%d came", n)
+		t.Errorf("%d deliveries", n)
 	}
 }
 
-// One that does not end in time is broken off, and made again by the next process, whatever its attempts.
+// A delivery that exceeds the drain timeout is cancelled and repeated by the next process, regardless of its attempts.
 func TestDrainEnds(t *testing.T) {
 	t.Parallel()
 	directory, up, inside := quick(t), newUpstream(), make(chan struct{})
@@ -60,7 +60,7 @@ func TestDrainEnds(t *testing.T) {
 	q, _ = run(t, Config{Directory: directory}, up.deliver)
 	eventually(t, "done", isState(t, q, id, Done))
 	if got := up.deliveries(); len(got) != 1 || got[0].attempt != "2" {
-		t.Errorf("came %+v", got)
+		t.Errorf("deliveries: %+v", got)
 	}
 }
 
@@ -72,12 +72,12 @@ func TestDeadLetterTTL(t *testing.T) {
 	id := put(t, q, Item{Rule: "r", Target: "/x", Attempts: 1})
 	eventually(t, "dropped", isState(t, q, id, Cancelled))
 	if n := len(up.deliveries()); n != 1 {
-		t.Errorf("%d came", n)
+		t.Errorf("%d deliveries", n)
 	}
 	leaves(t, q, 0)
 }
 
-// What results hold of answers is bounded, and so is how long an upstream can have itself left alone.
+// The stored part of responses is bounded, and so is the Retry-After of an upstream.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	up := newUpstream()
@@ -96,7 +96,7 @@ func TestBounds(t *testing.T) {
 		return st.State == Done
 	})
 	if r := st.Result; len(r.Body) != MaxResult || !r.Truncated || r.Header.Get("A") != "" {
-		t.Errorf("%d bytes are kept, cut %v, %d of the header", len(r.Body), r.Truncated, len(r.Header.Get("A")))
+		t.Errorf("%d bytes are stored, truncated %v, %d of the header", len(r.Body), r.Truncated, len(r.Header.Get("A")))
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for text, want := range map[string]time.Duration{
@@ -107,14 +107,14 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	if _, err := Open(Config{}); err == nil {
-		t.Error("a queue that is nowhere was opened")
+		t.Error("a queue without directory and URL was opened")
 	}
 	if _, err := Open(Config{URL: "nats://127.0.0.1:1", CredentialsFile: "/no"}); err == nil || errors.Is(err, ErrUnavailable) {
-		t.Errorf("without its credentials: %v", err)
+		t.Errorf("without the credentials file: %v", err)
 	}
 }
 
-// A long list comes in pages, and each item once.
+// A long list is returned in pages, each item once.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	q := open(t, Config{})
@@ -123,7 +123,7 @@ func TestPages(t *testing.T) {
 	for range 7 {
 		want[put(t, q, Item{Rule: "r"})] = true
 	}
-	eventually(t, "known", func() bool { return q.Counts(t.Context()).Queued == 7 })
+	eventually(t, "indexed", func() bool { return q.Counts(t.Context()).Queued == 7 })
 	pages := 0
 	for after := ""; ; {
 		page, next, err := q.List(t.Context(), Queued, after, 3)
@@ -133,7 +133,7 @@ func TestPages(t *testing.T) {
 		pages++
 		for _, st := range page {
 			if !want[st.ID] {
-				t.Errorf("%s is listed twice, or is not there", st.ID)
+				t.Errorf("%s is listed twice, or is unknown", st.ID)
 			}
 			delete(want, st.ID)
 		}
@@ -142,11 +142,11 @@ func TestPages(t *testing.T) {
 		}
 	}
 	if pages != 3 || len(want) > 0 {
-		t.Errorf("%d pages leave out %v", pages, want)
+		t.Errorf("%d pages omit %v", pages, want)
 	}
 }
 
-// From the moment at which an item of an ordered key is accepted until it is done, others of its key are told to wait.
+// HasPending is true from the acceptance of an item of an ordered key until it is done.
 func TestHasPending(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
@@ -154,19 +154,19 @@ func TestHasPending(t *testing.T) {
 	up.answer("/a", func(*Item) Outcome { <-hold; return Outcome{Status: 200} })
 	q, _ := run(t, Config{}, up.deliver)
 	if q.HasPending("r", "k") {
-		t.Error("nothing was put, and something waits")
+		t.Error("pending without any item")
 	}
 	put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: "/a"})
 	if !q.HasPending("r", "k") {
-		t.Error("what was accepted does not wait")
+		t.Error("an accepted item is not pending")
 	}
 	put(t, q, Item{Rule: "r", Key: "free", Target: "/a"})
 	if q.HasPending("r", "other") || q.HasPending("r", "free") {
-		t.Error("others are told to wait")
+		t.Error("another key or rule is pending")
 	}
 	q.sessionFailed(q.current.Load(), errors.New("the disk is full"))
 	if !q.HasPending("r", "k") || q.HasPending("r", "other") {
-		t.Error("it is forgotten what waits while nothing can be written")
+		t.Error("not pending while the queue is not writable")
 	}
 	close(hold)
 	eventually(t, "done", func() bool { return !q.HasPending("r", "k") })

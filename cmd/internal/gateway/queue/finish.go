@@ -20,17 +20,17 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// Outcome is what came of a delivery.
+// Outcome is the outcome of a delivery.
 type Outcome struct {
-	Status int // of the answer; 0: there was none
+	Status int // status of the response; 0: no response
 	Header http.Header
 	Body   []byte
-	Err    error         // why there was no answer
-	Retry  bool          // it is not done, whatever the status
-	After  time.Duration // not before this has passed
+	Err    error         // why there was no response
+	Retry  bool          // not done, regardless of the status
+	After  time.Duration // minimum time until the next attempt
 }
 
-// conclude writes what came of a delivery, and returns the item's new state.
+// conclude writes the outcome of a delivery and returns the new state of the item.
 func (q *Queue) conclude(a *activeDelivery, it *Item, out *Outcome) State {
 	now := time.Now()
 	done, after := out.isFinal(now)
@@ -42,7 +42,7 @@ func (q *Queue) conclude(a *activeDelivery, it *Item, out *Outcome) State {
 	q.stats.failed.Add(1)
 	r := &itemState{state: Queued, attempts: a.attempts, changed: now, err: failure(out), expires: a.expiry}
 	if q.ending.Load() && out.Status == 0 {
-		q.finishWith(a, r) // it is not the upstream's fault
+		q.finishWith(a, r) // not a failure of the upstream
 		return Queued
 	}
 	r.next = now.Add(max(q.backoff(a.attempts), after))
@@ -54,7 +54,7 @@ func (q *Queue) conclude(a *activeDelivery, it *Item, out *Outcome) State {
 	return Queued
 }
 
-// isFinal reports whether an outcome is a response, and if not, how long the upstream wants to be left alone.
+// isFinal reports whether the outcome is final. If not, after is the Retry-After of the upstream.
 func (o *Outcome) isFinal(now time.Time) (done bool, after time.Duration) {
 	switch {
 	case o.Retry || o.Status == 0:
@@ -66,7 +66,7 @@ func (o *Outcome) isFinal(now time.Time) (done bool, after time.Duration) {
 	return true, 0
 }
 
-// maxRetryAfter bounds an upstream's Retry-After.
+// maxRetryAfter is the maximum Retry-After of an upstream.
 const maxRetryAfter = time.Hour
 
 func retryAfter(h http.Header, now time.Time) time.Duration {
@@ -87,12 +87,12 @@ func failure(out *Outcome) string {
 	case out.Err != nil:
 		return out.Err.Error()
 	case out.Status == 0:
-		return "there was no answer"
+		return "no response"
 	}
-	return fmt.Sprintf("the answer was %d %s", out.Status, http.StatusText(out.Status))
+	return fmt.Sprintf("response %d %s", out.Status, http.StatusText(out.Status))
 }
 
-// backoff is how long to wait after so many attempts: twice as long each time, and a random part of it less.
+// backoff returns the time until the next attempt. It doubles with each attempt and is reduced by a random part.
 func (q *Queue) backoff(attempts int) time.Duration {
 	d := q.cfg.MinBackoff << min(max(attempts-1, 0), 30)
 	if d <= 0 || d > q.cfg.MaxBackoff {
@@ -101,16 +101,17 @@ func (q *Queue) backoff(attempts int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// MaxResult is how much of an answer's body is kept, in bytes.
+// MaxResult is the maximum stored size of the body of a response, in bytes.
 const MaxResult = 64 << 10
 
-// maxDeadResult is how much of the last answer a dead item keeps: it takes room until an operator looks.
+// maxDeadResult is the maximum stored size of the last response of a dead letter, in bytes. It is smaller, because dead letters
+// are stored for a long time.
 const maxDeadResult = 4 << 10
 
-// maxHeaderBytes is how much of an answer's headers is kept.
+// maxHeaderBytes is the maximum stored size of the headers of a response.
 const maxHeaderBytes = 16 << 10
 
-// resultOf is the part of a response that is stored.
+// resultOf returns the part of a response that is stored, with at most max bytes of its body.
 func resultOf(out *Outcome, max int) *Result {
 	if out.Status == 0 {
 		return nil
@@ -136,20 +137,20 @@ func (q *Queue) deadLetter(a *activeDelivery, why string, last *Result) {
 	if q.finishWith(a, &itemState{state: Dead, attempts: a.attempts, changed: time.Now(), err: why, result: last, expires: a.expiry}) {
 		q.stats.deadLettered.Add(1)
 		if unlogged, ok := q.deadLog.next(); ok {
-			q.log.Warn("a kept request is dead: sluice queue dead lists such, sluice queue replay tries them again",
-				"id", a.id, "rule", a.rule, "attempts", a.attempts, "error", why, "unreported", unlogged)
+			q.log.Warn("queue item became a dead letter",
+				"queue_item", a.id, "rule", a.rule, "attempts", a.attempts, "error", why, "suppressed", unlogged)
 		}
 	}
 }
 
-// deadLog logs one dead letter a second, since an upstream that is away may leave thousands.
+// deadLog logs one dead letter per second, because an unavailable upstream may cause thousands.
 type deadLog struct {
 	mu       sync.Mutex // guards the following
-	at       time.Time  // of the last one
-	unlogged int        // how many were not logged since
+	at       time.Time  // time of the last line
+	unlogged int        // number of dead letters not logged since then
 }
 
-// next reports whether a dead letter is logged, and how many were not since the last.
+// next reports whether a dead letter is logged, and returns the number of those not logged since the last one.
 func (l *deadLog) next() (unlogged int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +164,7 @@ func (l *deadLog) next() (unlogged int, ok bool) {
 	return unlogged, true
 }
 
-// finishWith writes the state that a delivery ends with, unless another process wrote one.
+// finishWith writes the final state of a delivery and reports whether it did: false if another process has written a state.
 func (q *Queue) finishWith(a *activeDelivery, r *itemState) bool {
 	var seq uint64
 	err := q.persist(func(*session) (err error) {
@@ -181,7 +182,7 @@ func (q *Queue) finishWith(a *activeDelivery, r *itemState) bool {
 	return err == nil
 }
 
-// finishRemoved writes what an item ended with, and removes it.
+// finishRemoved writes the result of an item and removes the item.
 func (q *Queue) finishRemoved(a *activeDelivery, r *itemState) {
 	err := q.persist(func(s *session) error { return q.writeResult(s, a, r) })
 	if err == nil {
@@ -194,8 +195,7 @@ func (q *Queue) finishRemoved(a *activeDelivery, r *itemState) {
 	q.announceRemoved(a)
 }
 
-// persist has something written, again and again until it is. Only the end of the process, or another that was faster,
-// stops it.
+// persist calls write until it succeeds. It stops only at the end of the process, or if another process has changed the item.
 func (q *Queue) persist(write func(*session) error) error {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := ErrUnavailable
@@ -228,7 +228,7 @@ func (q *Queue) writeResult(s *session, a *activeDelivery, r *itemState) error {
 	return q.checked(s, err)
 }
 
-// remove deletes an item, then its state: the other way round, a crash would leave an item that looks new.
+// remove deletes an item and then its state. In the reverse order, a crash would leave an item without state, as a new one.
 func (q *Queue) remove(a *activeDelivery) error {
 	s := q.current.Load()
 	if s == nil {
@@ -236,7 +236,7 @@ func (q *Queue) remove(a *activeDelivery) error {
 	}
 	ctx, cancel := context.WithTimeout(q.life, requestTimeout)
 	defer cancel()
-	q.puts.await(a.id) // its end is recorded after its beginning
+	q.puts.await(a.id) // so that the ledger records the end after the start
 	q.ledger.end(a.id)
 	if err := q.checked(s, deleted(s.items.DeleteMsg(ctx, a.itemSeq))); err != nil {
 		return err
@@ -247,7 +247,7 @@ func (q *Queue) remove(a *activeDelivery) error {
 	return q.checked(s, deleted(s.states.DeleteMsg(ctx, a.stateSeq)))
 }
 
-// deleted is no error if there was nothing to delete.
+// deleted returns err, or nil if the message did not exist.
 func deleted(err error) error {
 	if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
 		for _, text := range []string{"err_code=10043", "no message found", "message deleted", "message not found"} {
@@ -259,7 +259,7 @@ func deleted(err error) error {
 	return err
 }
 
-// announceRemoved removes an item from the index, and tells the other instances.
+// announceRemoved removes an item from the index and notifies the other instances.
 func (q *Queue) announceRemoved(a *activeDelivery) {
 	q.removeDelivery(a)
 	s := q.current.Load()
@@ -272,7 +272,7 @@ func (q *Queue) announceRemoved(a *activeDelivery) {
 	}
 }
 
-// refresh finds out what became of an item that another process has changed.
+// refresh reads the state of an item that another process has changed.
 func (q *Queue) refresh(a *activeDelivery) {
 	s := q.current.Load()
 	if s == nil {
@@ -296,7 +296,7 @@ func (q *Queue) refresh(a *activeDelivery) {
 	}
 }
 
-// writeState writes a state over the one that was read, and fails with errClaimed if that is not the last.
+// writeState replaces the state with sequence number over. It returns errClaimed if that is not the last one.
 func (q *Queue) writeState(id string, over uint64, r *itemState) (seq uint64, err error) {
 	s := q.current.Load()
 	if s == nil {
@@ -318,7 +318,7 @@ func (q *Queue) writeState(id string, over uint64, r *itemState) (seq uint64, er
 	if over > 0 {
 		return ack.Sequence, nil
 	}
-	// There was no state: nothing was tried yet, or all is over and it was removed, after the item.
+	// There was no state: no attempt was made, or the item and then its state were removed.
 	if _, err := q.last(ctx, s.items, "item", id); errors.Is(err, ErrNotFound) {
 		_ = s.states.DeleteMsg(ctx, ack.Sequence)
 		return 0, errClaimed
@@ -328,7 +328,7 @@ func (q *Queue) writeState(id string, over uint64, r *itemState) (seq uint64, er
 	return ack.Sequence, nil
 }
 
-// stateOf reads a state.
+// stateOf reads the state of an item and its sequence number.
 func (q *Queue) stateOf(ctx context.Context, s *session, id string) (*itemState, uint64, error) {
 	return q.readState(ctx, s.states, "state", id)
 }
@@ -342,7 +342,7 @@ func (q *Queue) readState(ctx context.Context, from jetstream.Stream, kind, id s
 	return &r, m.Sequence, err
 }
 
-// last reads a message by its id.
+// last reads the message of an item from a stream.
 func (q *Queue) last(ctx context.Context, from jetstream.Stream, kind, id string) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -356,7 +356,7 @@ func (q *Queue) last(ctx context.Context, from jetstream.Stream, kind, id string
 	return m, nil
 }
 
-// checked reports what could not be written.
+// checked handles the error of a write: it reports a failed session and wraps the error.
 func (q *Queue) checked(s *session, err error) error {
 	if err == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/problem"
 )
 
-// view is a status as callers see it. Rules, keys and why the gateway failed are not their business.
+// view is the status of an item for clients. It excludes rules, keys and errors of the gateway.
 type view struct {
 	ID         string      `json:"id"`
 	State      string      `json:"state"`
@@ -28,7 +28,7 @@ type resultView struct {
 	Status     int         `json:"status"`
 	Header     http.Header `json:"headers"`
 	Body       *string     `json:"body,omitempty"`
-	BodyBase64 string      `json:"body_base64,omitempty"` // in place of a body that is not UTF-8
+	BodyBase64 string      `json:"body_base64,omitempty"` // for a body that is not UTF-8
 	Truncated  bool        `json:"truncated,omitempty"`
 }
 
@@ -49,8 +49,8 @@ func viewOf(r *Result) *resultView {
 	return v
 }
 
-// Handler answers callers below StatusPrefix: GET tells what became of a request, DELETE cancels it. Who knows the id may;
-// ids cannot be guessed, and there is no list.
+// Handler returns the handler of the status API below StatusPrefix: GET returns the status of a request, DELETE cancels it. The
+// ID is the only authorization: IDs cannot be guessed, and there is no list.
 func (q *Queue) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
@@ -69,7 +69,7 @@ func (q *Queue) Handler() http.Handler {
 			st, err = q.Cancel(r.Context(), id)
 		default:
 			w.Header().Set("Allow", "GET, HEAD, DELETE")
-			problem.New(http.StatusMethodNotAllowed, "ask with GET, cancel with DELETE").Write(w)
+			problem.New(http.StatusMethodNotAllowed, "use GET for the status or DELETE to cancel").Write(w)
 			return
 		}
 		if err != nil {
@@ -95,7 +95,7 @@ func show(w http.ResponseWriter, st *Status) {
 	writeJSON(w, v)
 }
 
-// pollInterval is in how many seconds, rounded up, the state may be another: when it is tried, or expires before that.
+// pollInterval returns the seconds, rounded up, until the state may change: at the next attempt or at the expiry.
 func pollInterval(st *Status, now time.Time) int {
 	at := st.Next
 	if !st.Expires.IsZero() && st.Expires.Before(at) {
@@ -104,27 +104,27 @@ func pollInterval(st *Status, now time.Time) int {
 	return min(max(1, int((at.Sub(now)+time.Second-1)/time.Second)), maxPoll)
 }
 
-// maxPoll is the longest that callers are told to wait, in seconds: an operator may have made room.
+// maxPoll is the maximum Retry-After in seconds. It is bounded because an operator may reset the bucket.
 const maxPoll = 60
 
-// refuse says why there is no answer.
+// refuse writes the problem response of an error.
 func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, ErrNotFound):
-		problem.New(http.StatusNotFound, "there is no such request, or its result is no longer kept").Write(w)
+		problem.New(http.StatusNotFound, "request not found, or its result has expired").Write(w)
 	case errors.Is(err, ErrDelivering):
-		problem.New(http.StatusConflict, "it is being delivered, and cannot be cancelled any more").Write(w)
+		problem.New(http.StatusConflict, "the request is being delivered and cannot be cancelled").Write(w)
 	case errors.Is(err, ErrDone):
-		problem.New(http.StatusConflict, "it is done already").Write(w)
+		problem.New(http.StatusConflict, "the request is already done").Write(w)
 	default:
 		w.Header().Set("Retry-After", "5")
-		problem.New(http.StatusServiceUnavailable, "the queue does not answer now").Write(w)
+		problem.New(http.StatusServiceUnavailable, "the queue is unavailable").Write(w)
 	}
 }
 
 func writeJSON(w http.ResponseWriter, v any) {
 	b, err := json.Marshal(v)
-	if err != nil { // nothing here is of a kind that could fail
+	if err != nil { // cannot happen with these types
 		b = []byte("{}")
 	}
 	_, _ = w.Write(append(b, '\n'))

@@ -63,6 +63,6 @@ func TestHandler(t *testing.T) {
 	close(leave)
 	stop()
 	if status, _, header := ask("GET", StatusPath(id)); status != 503 || header.Get("Retry-After") == "" {
-		t.Errorf("after the end: %d", status)
+		t.Errorf("after Close: %d", status)
 	}
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,29 +12,29 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// index is what a process knows of all items. It follows the streams, and so may be late: what counts is decided by writing
-// a state over the one that was read.
+// index is an in-memory view of all items, built from the streams. It may lag; correctness comes from compare-and-swap writes to
+// the state stream, never from the index.
 type index struct {
 	q  *Queue
 	mu sync.Mutex // guards the following
 	// all are the items by id.
 	all map[string]*entry
-	// unread are items that cannot be read.
+	// unread are the IDs of unreadable items.
 	unread map[string]struct{}
-	// orphanStates are states whose items were not seen yet.
+	// orphanStates are states whose items were not received yet.
 	orphanStates map[string]orphanState
-	// removed are items that are no more, for as long as streams may still tell of them.
+	// removed are removed items, stored while streams may still deliver messages of them.
 	removed   map[string]time.Time
 	scheduler *scheduler
-	// expiry is when the first of the queued items expires. Zero: there is none
+	// expiry is the earliest expiry of the queued items; zero: none.
 	expiry time.Time
-	// pendingPuts are items that are being written, or have been and were not seen yet.
+	// pendingPuts are items that are being written, or were written and not received yet.
 	pendingPuts       map[string]subqueueID
-	pendingBySubqueue map[subqueueID]int // how many of a subqueue are coming
+	pendingBySubqueue map[subqueueID]int // number of pending puts by subqueue
 	shares            shares
 }
 
-// removedTTL is how late a stream may be.
+// removedTTL is the maximum lag of a stream.
 const removedTTL = time.Minute
 
 type orphanState struct {
@@ -50,10 +51,10 @@ func newIndex(q *Queue) *index {
 	}
 }
 
-// itemHeaderField of an item's message has its itemHeader, encrypted.
+// itemHeaderField is the name of the message header with the encrypted itemHeader.
 const itemHeaderField = "Sluice-Outline"
 
-// follow reads what there is, and whatever comes.
+// follow reads all existing messages and starts consuming new ones.
 func (s *session) follow(ctx context.Context, q *Queue) error {
 	err := s.watch(ctx, q, s.states, false, func(id string, seq uint64, m jetstream.Msg) error {
 		r, err := q.cipher.openState(m.Subject(), m.Data())
@@ -84,7 +85,7 @@ func (s *session) follow(ctx context.Context, q *Queue) error {
 	return err
 }
 
-// watch has each message of a stream seen, and returns when all that were there have been.
+// watch calls see for each message of a stream, and returns when all existing messages were seen.
 func (s *session) watch(ctx context.Context, q *Queue, of jetstream.Stream, headers bool, see func(id string, seq uint64, m jetstream.Msg) error) error {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -100,7 +101,7 @@ func (s *session) watch(ctx context.Context, q *Queue, of jetstream.Stream, head
 			return
 		}
 		if err := see(idOf(m.Subject()), meta.Sequence.Stream, m); err != nil {
-			q.log.Error("the queue holds something that cannot be read: it is left where it is", "id", idOf(m.Subject()), "error", err)
+			q.log.Error("queue item unreadable: skipped", "queue_item", idOf(m.Subject()), "error", err)
 		}
 		seen.Store(meta.Sequence.Stream)
 		if meta.NumPending == 0 {
@@ -124,8 +125,8 @@ func (s *session) watch(ctx context.Context, q *Queue, of jetstream.Stream, head
 	return awaitLast(ctx, of, &seen, caught)
 }
 
-// awaitLast returns when the stream's last message was seen. That may have been removed meanwhile or be unreadable, and then
-// none is the last: it asks now and then.
+// awaitLast returns when the last message of the stream was seen. It polls the stream, because the last message may have been
+// removed or be unreadable and is then never delivered.
 func awaitLast(ctx context.Context, of jetstream.Stream, seen *atomic.Uint64, caught <-chan struct{}) error {
 	ask := time.NewTicker(time.Second / 4)
 	defer ask.Stop()
@@ -147,15 +148,15 @@ func awaitLast(ctx context.Context, of jetstream.Stream, seen *atomic.Uint64, ca
 				return nil
 			}
 		case <-ctx.Done():
-			return errors.New("queue: what is kept could not be read in time")
+			return fmt.Errorf("queue: reading the stored items took longer than %v", loadTimeout)
 		}
 	}
 }
 
-// loadTimeout is how long reading everything may take.
+// loadTimeout is the maximum time for reading all items.
 const loadTimeout = 5 * time.Minute
 
-// onItem is called for each item, in their order.
+// onItem is called for each item, in order.
 func (x *index) onItem(id string, seq uint64, o itemHeader) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -176,7 +177,7 @@ func (x *index) onItem(id string, seq uint64, o itemHeader) {
 	}
 }
 
-// onUnreadable is called for an item that cannot be read.
+// onUnreadable is called for an unreadable item.
 func (x *index) onUnreadable(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -195,7 +196,7 @@ func (x *index) onState(id string, seq uint64, r *itemState) {
 		if seq > x.orphanStates[id].stateSeq {
 			x.orphanStates[id] = orphanState{seq, *r}
 		}
-	case seq <= e.stateSeq || e.phase != idle: // written by this process; or it will find out when it writes
+	case seq <= e.stateSeq || e.phase != idle: // written by this process, or detected by its next write
 	default:
 		x.scheduler.remove(e)
 		e.stateSeq = seq
@@ -203,15 +204,15 @@ func (x *index) onState(id string, seq uint64, r *itemState) {
 	}
 }
 
-// apply takes over a state.
+// apply applies a state to an item.
 func (x *index) apply(e *entry, r *itemState) {
 	e.state, e.attempts, e.changed, e.err, e.notBefore = r.state, r.attempts, r.changed, r.err, r.next
 	if !r.expires.IsZero() {
 		e.expiry = r.expires
 	}
 	if r.state == Delivering || r.state == Cancelled {
-		// The process that does it may be gone, which shows when it does not renew its claim for a while. Where there can be
-		// no other, it was this process before a restart.
+		// The process that claimed it may have crashed; then the claim expires. Without a shared queue it was this process before
+		// a restart.
 		e.claimedBefore = true
 		if x.q.shared() && r.owner != x.q.owner {
 			e.notBefore = time.Now().Add(x.q.cfg.ClaimTTL)
@@ -220,7 +221,7 @@ func (x *index) apply(e *entry, r *itemState) {
 	x.place(e)
 }
 
-// place puts an item where it is tried, unless it is not to be.
+// place adds an item to the scheduler if it is to be delivered.
 func (x *index) place(e *entry) {
 	x.expires(e)
 	switch {
@@ -233,7 +234,7 @@ func (x *index) place(e *entry) {
 	x.q.wake()
 }
 
-// expires notes when a queued item expires, though its turn may be long after.
+// expires records the expiry of a queued item, which may be long before its next attempt.
 func (x *index) expires(e *entry) {
 	if e.state != Queued || !x.expiry.IsZero() && !e.expiry.Before(x.expiry) {
 		return
@@ -245,8 +246,8 @@ func (x *index) expires(e *entry) {
 	}
 }
 
-// announce says that an item is being written: who comes after it must not overtake it. It reports whether its key has
-// room for it.
+// announce records that an item is being written, so that later items do not overtake it. It reports whether the share of its
+// key has room for it.
 func (x *index) announce(id string, o *itemHeader) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -262,7 +263,7 @@ func (x *index) announce(id string, o *itemHeader) bool {
 	return true
 }
 
-// withdraw says that an item could not be written.
+// withdraw records that writing an item failed.
 func (x *index) withdraw(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -282,14 +283,14 @@ func (x *index) clearPendingPut(id string) {
 	}
 }
 
-// hasPending reports whether a subqueue has items that are not done.
+// hasPending reports whether a subqueue contains items that are not done.
 func (x *index) hasPending(name subqueueID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.scheduler.all[name] != nil || x.pendingBySubqueue[name] > 0
 }
 
-// pop gives the next item to try.
+// pop returns the next item to deliver, or the time of the next call.
 func (x *index) pop(now time.Time) (*activeDelivery, time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -300,7 +301,7 @@ func (x *index) pop(now time.Time) (*activeDelivery, time.Time) {
 	return x.deliveryOf(e), time.Time{}
 }
 
-// claim takes an item that was never tried, or returns nil.
+// claim takes an item without attempts out of the scheduler. It returns nil if there is none.
 func (x *index) claim(id string) *activeDelivery {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -332,8 +333,8 @@ func (x *index) onStart(a *activeDelivery) {
 	}
 }
 
-// reschedule returns an item that did not start: not before a time, and its whole subqueue not before another; there may be
-// room for it when a third has come.
+// reschedule returns an item that did not start to the scheduler. Its next attempt is not before notBefore, that of its whole
+// subqueue not before limited, and the rules expect room at room.
 func (x *index) reschedule(a *activeDelivery, notBefore, limited, room time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -346,7 +347,7 @@ func (x *index) reschedule(a *activeDelivery, notBefore, limited, room time.Time
 	}
 }
 
-// finish applies the state that a delivery ended with.
+// finish applies the final state of a delivery.
 func (x *index) finish(a *activeDelivery, seq uint64, r *itemState) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -359,7 +360,7 @@ func (x *index) finish(a *activeDelivery, seq uint64, r *itemState) {
 	}
 }
 
-// drop forgets an item that is no more.
+// drop removes an item from the index.
 func (x *index) drop(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -393,7 +394,7 @@ func (x *index) count(c *Counts, now time.Time) {
 	}
 }
 
-// len is how many items are known, those that cannot be read included.
+// len returns the number of items, unreadable ones included.
 func (x *index) len() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -12,58 +12,58 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// Item is a request that is kept.
+// Item is a queued request.
 type Item struct {
-	ID        string // given by Put
-	Rule, Key string // whose room it waits for
-	// Ordered has it delivered only when no earlier ordered item of the same rule and key is unfinished.
+	ID        string // set by Put
+	Rule, Key string // rule and key that denied the request
+	// Ordered delays the delivery until all earlier ordered items of the same rule and key are finished.
 	Ordered                                  bool
 	Method, Scheme, Host, Target, RemoteAddr string
 	Header                                   http.Header
 	Body                                     []byte
 	Claims, Attributes                       map[string]string
 	Withheld                                 []string      // names of headers that are not stored
-	Charges                                  []Charge      // of the rules that applied, if headers are not stored
-	Client                                   netip.Addr    // whom it counts for, if Key is empty; it is not delivered
-	IdempotencyKey                           string        // the client's; "": the id
-	Attempts                                 int           // after so many that failed it is dead. 0: 10
-	Expires                                  time.Time     // when it is dead if not delivered. Zero: a day from now
-	Results                                  time.Duration // how long the result is kept. 0: an hour
-	Accepted                                 time.Time     // given by Put
+	Charges                                  []Charge      // charges of the matching rules, if headers are not stored
+	Client                                   netip.Addr    // client that it counts for if Key is empty; not delivered
+	IdempotencyKey                           string        // sent by the client; "": ID
+	Attempts                                 int           // maximum number of attempts; 0: 10
+	Expires                                  time.Time     // when an undelivered item becomes a dead letter; zero: in 24 h
+	Results                                  time.Duration // TTL of the result; 0: 1 h
+	Accepted                                 time.Time     // set by Put
 
-	// Attempt is which delivery this is, from 1. It is given to workers and not stored.
+	// Attempt is the number of the delivery attempt, from 1. It is set for workers and not stored.
 	Attempt int
 }
 
-// Charge is what a rule charged the request for when it was queued. A rule that reads a header which is not stored cannot
-// be matched again.
+// Charge is the charge of a rule when the request was queued. It is stored because a rule that reads a header that is not
+// stored cannot be matched again.
 type Charge struct {
 	Rule, Key, Tier string
 	Cost            int64
 }
 
-// Headers that deliveries carry.
+// Headers of deliveries.
 const (
 	IdempotencyHeader = "Idempotency-Key"
 	AttemptHeader     = "Sluice-Attempt"
 )
 
-// Errors of a queue. Nothing is kept when Put returns one, but for ErrUnavailable of a server that did not answer.
+// Errors of a queue. When Put returns one, the item is not stored, except that after a timeout with ErrUnavailable it may be.
 var (
-	ErrFull        = errors.New("queue: it is full")
-	ErrShareFull   = errors.New("queue: one key or client has its share of it")
-	ErrUnavailable = errors.New("queue: it cannot be written now")
-	ErrTooLarge    = errors.New("queue: the request is too large to be kept")
-	ErrNotFound    = errors.New("queue: there is no such item, or it is no longer kept")
-	ErrDelivering  = errors.New("queue: it is being delivered")
-	ErrDone        = errors.New("queue: it is done already")
-	ErrNotDead     = errors.New("queue: only what is dead can be replayed")
+	ErrFull        = errors.New("queue: full")
+	ErrShareFull   = errors.New("queue: the share of the key or client is full")
+	ErrUnavailable = errors.New("queue: unavailable")
+	ErrTooLarge    = errors.New("queue: request too large")
+	ErrNotFound    = errors.New("queue: item not found, or its result has expired")
+	ErrDelivering  = errors.New("queue: item is being delivered")
+	ErrDone        = errors.New("queue: item is already done")
+	ErrNotDead     = errors.New("queue: only dead letters can be requeued")
 )
 
-// newID returns 128 random bits.
+// newID returns 128 random bits in hexadecimal digits.
 func newID() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
@@ -72,13 +72,13 @@ func validID(id string) bool {
 	return len(id) == 32 && err == nil
 }
 
-// StatusPrefix is where callers ask what became of their requests.
+// StatusPrefix is the path prefix of the status API.
 const StatusPrefix = "/.sluice/queue/"
 
-// StatusPath is where one asks about an item.
+// StatusPath returns the path of the status of an item.
 func StatusPath(id string) string { return StatusPrefix + id }
 
-// State is what became of an item.
+// State is the state of an item.
 type State uint8
 
 // States.
@@ -94,7 +94,7 @@ var stateNames = map[State]string{Queued: "queued", Delivering: "delivering", De
 
 func (s State) String() string { return cmp.Or(stateNames[s], "unknown") }
 
-// ParseState finds a state by its name.
+// ParseState returns the state with the name, and reports whether there is one.
 func ParseState(name string) (State, bool) {
 	for s, n := range stateNames {
 		if n == name {
@@ -104,30 +104,30 @@ func ParseState(name string) (State, bool) {
 	return 0, false
 }
 
-// Status is what is known of an item.
+// Status is the status of an item.
 type Status struct {
 	ID, Rule, Key string
 	State         State
-	Position      int // how many of its subqueue are before it, from 1; 0: not known, or it has begun
-	Attempts      int // that began
+	Position      int // in its subqueue, from 1; 0: unknown, or delivering
+	Attempts      int // started attempts
 	Accepted      time.Time
-	Changed       time.Time // when it was tried, or done; zero: never
-	Next          time.Time // not tried before; zero: as soon as there is room
+	Changed       time.Time // last change of the state; zero: never
+	Next          time.Time // earliest next attempt; zero: as soon as the rules allow it
 	Error         string    // why the last attempt failed
-	Result        *Result   // the last answer, if it is done or dead
-	Expires       time.Time // when it is dead, or the result is dropped
-	Size          int       // as stored, in bytes
+	Result        *Result   // last response, if it is done or dead
+	Expires       time.Time // when it becomes a dead letter, or its result expires
+	Size          int       // stored size in bytes
 }
 
-// Result is an answer of the upstream.
+// Result is a response of the upstream.
 type Result struct {
 	Status    int
 	Header    http.Header
 	Body      []byte
-	Truncated bool // the body was longer
+	Truncated bool // the body was truncated
 }
 
-// itemHeader is the part of an item that every instance indexes: a header of its message.
+// itemHeader is the part of an item that every instance indexes. It is a header of its message.
 type itemHeader struct {
 	rule, key         string
 	ordered           bool
@@ -135,28 +135,28 @@ type itemHeader struct {
 	attempts          int
 	results           time.Duration
 	size              int
-	client            string // whom it counts for, if there is no key: an address or prefix
+	client            string // address or prefix of the client that it counts for if there is no key
 }
 
 // itemState is the state of an item, or its result.
 type itemState struct {
 	state      State
-	owner      string // who delivers
+	owner      string // instance that delivers it
 	attempts   int
 	changed    time.Time
-	next       time.Time // not tried before
-	expires    time.Time // of a replay, or of a result
+	next       time.Time // earliest next attempt
+	expires    time.Time // of a requeued item, or of a result
 	err        string
 	result     *Result
-	itemHeader *itemHeader // of an item that is no more
+	itemHeader *itemHeader // of a removed item
 }
 
-// shares counts the items of each key, so that no key has the whole queue. Items of rules without keys count for their
-// client. With several gateways each counts what the streams tell, and so may admit a few more than the maximum.
+// shares counts the items of each key, so that no key fills the whole queue. Items of rules without keys count for their client.
+// Each of several gateways counts the items that it has received, and so may admit a few more than the maximum.
 type shares struct {
-	maxCount, maxBytes int64 // 0: not bounded
+	maxCount, maxBytes int64 // 0: unbounded
 	used               map[shareName]use
-	// reserved are items that count and that the stream has not told of yet.
+	// reserved are counted items that were not received from the stream yet.
 	reserved map[string]*itemHeader
 }
 
@@ -168,11 +168,11 @@ func newShares(maxCount, maxBytes int64) shares {
 	return shares{maxCount: maxCount, maxBytes: maxBytes, used: make(map[shareName]use), reserved: make(map[string]*itemHeader)}
 }
 
-// reserve counts an item that is to be written, unless its key has its share.
+// reserve counts an item that is to be written. It reports whether the share of its key has room.
 func (s *shares) reserve(id string, o *itemHeader) bool {
 	name := o.share()
 	switch u := s.used[name]; {
-	case name == shareName{}: // of neither a key nor a known client
+	case name == shareName{}: // neither key nor client
 	case s.maxCount > 0 && u.count >= s.maxCount:
 		bounds.QueueItemsPerKey.Reached()
 		return false
@@ -185,7 +185,7 @@ func (s *shares) reserve(id string, o *itemHeader) bool {
 	return true
 }
 
-// add counts an item that is there, unless it was reserved.
+// add counts a stored item, unless it was reserved.
 func (s *shares) add(id string, o *itemHeader) {
 	if s.reserved[id] == nil {
 		s.count(o, 1)
@@ -193,7 +193,7 @@ func (s *shares) add(id string, o *itemHeader) {
 	delete(s.reserved, id)
 }
 
-// withdraw ends what reserve began for an item that is not there.
+// withdraw ends the reservation of an item that was not stored.
 func (s *shares) withdraw(id string) {
 	if o := s.reserved[id]; o != nil {
 		delete(s.reserved, id)

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// childDirectory and childUpstream tell the test binary that it is to be a gateway, and on what.
+// childDirectory and childUpstream are environment variables that make the test binary run a gateway.
 const (
 	childDirectory = "SLUICE_QUEUE_CHILD_DIRECTORY"
 	childUpstream  = "SLUICE_QUEUE_CHILD_UPSTREAM"
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// perRound is how many requests each producer of a child has accepted, at most, before it is killed.
+// perRound is the maximum number of accepted requests per producer of a child before it is killed.
 const perRound = 15
 
 // send is a worker that sends to a real upstream.
@@ -67,7 +67,7 @@ func killConfig(directory string) Config {
 	return Config{Directory: directory, Delivers: true, MinBackoff: 5 * time.Millisecond, MaxBackoff: 20 * time.Millisecond}
 }
 
-// child is a gateway that accepts requests until it is killed, and says so of each once Put has returned.
+// child runs a gateway that accepts requests until it is killed. It prints each one after Put has returned.
 func child(directory, upstream, round string) error {
 	cfg := killConfig(directory)
 	cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -111,11 +111,11 @@ func child(directory, upstream, round string) error {
 	return nil
 }
 
-// witness is the upstream, and remembers everything.
+// witness is an upstream that records all deliveries.
 type witness struct {
 	mu    sync.Mutex
-	keys  map[string][]string // idempotency keys by target, one for each delivery
-	order map[string][]string // targets of a producer, as they came first
+	keys  map[string][]string // idempotency keys by target, one per delivery
+	order map[string][]string // targets by producer, in the order of their first delivery
 }
 
 func (w *witness) ServeHTTP(to http.ResponseWriter, r *http.Request) {
@@ -134,13 +134,13 @@ func (w *witness) ServeHTTP(to http.ResponseWriter, r *http.Request) {
 	switch {
 	case parts[1] == "dead":
 		to.WriteHeader(http.StatusInternalServerError)
-	case parts[1] == "cancel": // which would come again unless it is cancelled meanwhile
+	case parts[1] == "cancel": // delivered again unless it is cancelled before
 	case h.Sum32()%5 == 0 && r.Header.Get(AttemptHeader) == "1":
 		to.WriteHeader(http.StatusServiceUnavailable)
 	}
 }
 
-// Killed at any moment, a gateway loses nothing that it has accepted.
+// A gateway that is killed at any time loses no accepted item.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	rounds := 10
@@ -151,7 +151,7 @@ func TestKilled(t *testing.T) {
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
 	directory := quick(t)
-	accepted, cancelled := map[string]string{}, map[string]string{} // ids by targets
+	accepted, cancelled := map[string]string{}, map[string]string{} // IDs by target
 	for round := range rounds {
 		killRound(t, directory, server.URL, round, accepted, cancelled)
 	}
@@ -162,19 +162,19 @@ func TestKilled(t *testing.T) {
 	w.check(t, accepted, cancelled)
 	checkDead(t, q, accepted)
 	if lost := q.Counts(t.Context()).Lost; lost != 0 {
-		t.Errorf("%d are counted as lost", lost)
+		t.Errorf("%d items are counted as lost", lost)
 	}
 	total := 0
 	for _, keys := range w.keys {
 		total += len(keys)
 	}
-	t.Logf("killed %d times: %d accepted, %d cancelled, %d delivered of which %d again", rounds, len(accepted), len(cancelled), total, total-len(w.keys))
+	t.Logf("killed %d times: %d accepted, %d cancelled, %d delivered, %d of them again", rounds, len(accepted), len(cancelled), total, total-len(w.keys))
 	if len(accepted) < 10*rounds {
-		t.Errorf("only %d were accepted: that shows nothing", len(accepted))
+		t.Errorf("only %d were accepted: too few for this test", len(accepted))
 	}
 }
 
-// killRound starts a gateway, lets it work for a while and kills it.
+// killRound starts a gateway and kills it after some accepted items.
 func killRound(t *testing.T, directory, upstream string, round int, accepted, cancelled map[string]string) {
 	t.Helper()
 	c := exec.Command(os.Args[0])
@@ -199,22 +199,22 @@ func killRound(t *testing.T, directory, upstream string, round int, accepted, ca
 		} else {
 			accepted[target] = id
 		}
-		if n++; n == after { // whatever it is doing; what is in the pipe is read yet
+		if n++; n == after { // at any point; the rest of the pipe is still read
 			_ = c.Process.Signal(syscall.SIGKILL)
 		}
 	}
 	var ended *exec.ExitError
 	if err := c.Wait(); !errors.As(err, &ended) || ended.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Fatalf("round %d: the gateway ended by itself: %v\n%s", round, err, &stderr)
+		t.Fatalf("round %d: the gateway exited: %v\n%s", round, err, &stderr)
 	}
-	for _, alarm := range []string{"queued requests lost", "ended without a record", "cannot be recorded", "corrupt"} {
+	for _, alarm := range []string{"queue items lost", "without a ledger record", "ledger write failed", "corrupt"} {
 		if strings.Contains(stderr.String(), alarm) {
-			t.Errorf("round %d: nothing was removed, and the log says\n%s", round, &stderr)
+			t.Errorf("round %d: no block was removed, and the log is\n%s", round, &stderr)
 		}
 	}
 }
 
-// check compares what was accepted with what came.
+// check compares the accepted with the delivered items.
 func (w *witness) check(t *testing.T, accepted, cancelled map[string]string) {
 	t.Helper()
 	for target, id := range accepted {
@@ -224,31 +224,31 @@ func (w *witness) check(t *testing.T, accepted, cancelled map[string]string) {
 		}
 		keys := w.keys[target]
 		if len(keys) == 0 {
-			t.Errorf("%s was accepted and is lost", target)
+			t.Errorf("%s was accepted and lost", target)
 		}
 		for _, key := range keys {
 			if key != want {
-				t.Errorf("%s came with the idempotency key %q, want %q", target, key, want)
+				t.Errorf("%s was delivered with the idempotency key %q, want %q", target, key, want)
 			}
 		}
 	}
-	for target, keys := range w.keys { // also of what was kept and not answered yet
+	for target, keys := range w.keys { // also of items that were stored before Put returned
 		for _, key := range keys {
 			if key != keys[0] {
-				t.Errorf("%s came with the keys %q and %q", target, keys[0], key)
+				t.Errorf("%s was delivered with the keys %q and %q", target, keys[0], key)
 			}
 		}
 	}
 	for target := range cancelled {
 		if len(w.keys[target]) > 0 {
-			t.Errorf("%s was cancelled and came", target)
+			t.Errorf("%s was cancelled and delivered", target)
 		}
 	}
 	for producer, order := range w.order {
 		last := ""
 		for _, target := range order {
 			if at := position(target); strings.HasPrefix(producer, "ordered") && at <= last {
-				t.Errorf("%s came after %s", target, last)
+				t.Errorf("%s was delivered after %s", target, last)
 			} else {
 				last = at
 			}
@@ -256,12 +256,12 @@ func (w *witness) check(t *testing.T, accepted, cancelled map[string]string) {
 	}
 }
 
-// position is where a target comes in its producer's order.
+// position returns the position of a target in the order of its producer.
 func position(target string) string {
 	return strings.Join(strings.Split(target, "/")[3:], "/")
 }
 
-// checkDead wants the list of the dead to hold exactly what fails for good.
+// checkDead checks that the dead letters are exactly the items that fail permanently.
 func checkDead(t *testing.T, q *Queue, accepted map[string]string) {
 	t.Helper()
 	dead := map[string]bool{}
@@ -273,7 +273,7 @@ func checkDead(t *testing.T, q *Queue, accepted map[string]string) {
 		for _, st := range page {
 			dead[st.ID] = true
 			if st.Rule != "dead" || st.Error == "" {
-				t.Errorf("on the list of the dead is %+v", st)
+				t.Errorf("unexpected dead letter %+v", st)
 			}
 		}
 		if after = next; next == "" {
@@ -282,7 +282,7 @@ func checkDead(t *testing.T, q *Queue, accepted map[string]string) {
 	}
 	for target, id := range accepted {
 		if fails := strings.HasPrefix(target, "/dead/"); fails != dead[id] {
-			t.Errorf("%s is on the list of the dead: %v", target, dead[id])
+			t.Errorf("%s is a dead letter: %v", target, dead[id])
 		}
 	}
 }

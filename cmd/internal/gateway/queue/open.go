@@ -15,40 +15,39 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// Config is how a queue is kept. Directory or URL is required.
+// Config configures a queue. Directory or URL is required.
 type Config struct {
-	Directory string // of the server in this process
-	URL       string // of a server outside, or several with commas
-	// For a server outside.
+	Directory string // of the embedded server
+	URL       string // of an external server, or several separated by commas
+	// For an external server.
 	CredentialsFile, CA, Cert, Key string
-	Name                           string // of the streams, in front. "": sluice
+	Name                           string // prefix of the streams; "": sluice
 
-	EncryptionKey []byte // AES-256; nil: nothing is encrypted
-	MaxBytes      int64  // of all items. 0: 1 GiB
-	MaxCount      int64  // of them. 0: 100,000
-	// MaxKeyBytes and MaxKeyCount bound the items of one rule and key, or, if there is no key, of one client address. 0: not
-	// bounded
+	EncryptionKey []byte // AES-256; nil: without encryption
+	MaxBytes      int64  // maximum total size of all items; 0: 1 GiB
+	MaxCount      int64  // maximum number of items; 0: 100,000
+	// MaxKeyBytes and MaxKeyCount bound the items of one rule and key or, without a key, of one client address; 0: unbounded.
 	MaxKeyBytes, MaxKeyCount int64
-	MaxItem                  int           // bytes of one. 0: 1 MiB; a server outside may have a smaller bound
-	MaxResults               int64         // bytes of results; the oldest are dropped first. 0: 256 MiB
-	DeadLetterTTL            time.Duration // how long dead items are kept. 0: until they are removed
+	MaxItem                  int           // maximum size of an item in bytes; 0: 1 MiB. An external server may have a smaller bound
+	MaxResults               int64         // maximum total size of results in bytes; the oldest are dropped first. 0: 256 MiB
+	DeadLetterTTL            time.Duration // 0: dead letters do not expire
 
-	Workers  int           // how many are delivered at a time. 0: 16
-	Timeout  time.Duration // of one delivery. 0: a minute
-	ClaimTTL time.Duration // after which others deliver what a lost gateway had begun. 0: 30 s
-	Drain    time.Duration // how long deliveries may go on when the process ends. 0: 10 s
+	Workers  int           // maximum concurrent deliveries; 0: 16
+	Timeout  time.Duration // of one delivery; 0: 1 min
+	ClaimTTL time.Duration // after which another gateway delivers an item of a crashed one; 0: 30 s
+	Drain    time.Duration // maximum time for deliveries in flight during shutdown; 0: 10 s
 
-	// MinFreeDisk is how much room of the disk is left for what becomes of items: with less, none is accepted. 0: 32 MiB
+	// MinFreeDisk is the free disk space reserved for states and results, in bytes: with less, no item is accepted. 0: 32 MiB
 	MinFreeDisk int64
 
-	// MinBackoff and MaxBackoff bound the time after an attempt that failed. 0: 1 s, and 5 minutes.
+	// MinBackoff and MaxBackoff bound the time after a failed attempt; 0: 1 s and 5 min.
 	MinBackoff, MaxBackoff time.Duration
 
-	// Delivers says that this process calls Next. Items whose time is over are ended by those that do.
+	// Delivers must be set if this process calls Next. Only such processes end expired items.
 	Delivers bool
 	Log      *slog.Logger
 
-	sweep time.Duration // how often the server is looked at, and what is over forgotten
+	sweep time.Duration // interval of health checks of the server and of cleaning the index
 }
 
 func (c *Config) defaults() {
@@ -68,12 +67,11 @@ func (c *Config) defaults() {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 }
 
-// Open opens a queue. What a full disk or a lost network prevents is done by Run, as soon as it can be; until then nothing
-// is accepted.
+// Open opens a queue. If the disk is full or the network fails, Run retries; until it succeeds nothing is accepted.
 func Open(cfg Config) (*Queue, error) {
 	cfg.defaults()
 	if (cfg.Directory == "") == (cfg.URL == "") {
-		return nil, errors.New("queue: give it a directory, or the url of NATS servers")
+		return nil, errors.New("queue: set queue.directory, or queue.url of NATS servers")
 	}
 	if cfg.URL != "" {
 		if err := Check(cfg); err != nil {
@@ -113,31 +111,31 @@ func Open(cfg Config) (*Queue, error) {
 		}
 		q.opened(err)
 	case <-late:
-		err := fmt.Errorf("no answer within %v", openIn)
+		err := fmt.Errorf("no reply within %v", openIn)
 		q.why.Store(&err)
-		q.log.Warn("queue unavailable: the NATS server does not answer, still connecting", "error", err)
+		q.log.Warn("queue unavailable: connecting to NATS failed", "error", err)
 		q.beside.Go(func() { q.opened(<-opened) })
 	}
 	return q, nil
 }
 
-// openIn is how long the start waits for a server outside.
+// openIn is the maximum time that Open waits for an external server.
 const openIn = 2 * time.Second
 
-// opened notes how the first attempt ended. After a failed one Run makes the next.
+// opened handles the result of the first attempt. After a failure Run makes the next one.
 func (q *Queue) opened(err error) {
 	if err == nil {
 		return
 	}
 	q.why.Store(&err)
-	q.log.Error("the queue cannot be opened, so that nothing is kept: trying again until it can", "error", err)
+	q.log.Error("opening the queue failed: requests are not queued", "error", err)
 	select {
 	case q.broken <- nil:
 	case <-q.life.Done():
 	}
 }
 
-// isTransient reports whether the error may be mended from outside, without a change of the configuration.
+// isTransient reports whether the error may be resolved without a change of the configuration.
 func (q *Queue) isTransient(err error) bool {
 	var wrong *keyError
 	if errors.As(err, &wrong) || errors.Is(err, os.ErrNotExist) {
@@ -146,7 +144,7 @@ func (q *Queue) isTransient(err error) bool {
 	return q.cfg.URL != "" || errors.Is(err, syscall.ENOSPC)
 }
 
-// Close ends what Open began. Run must have returned.
+// Close closes the queue. Run must have returned.
 func (q *Queue) Close() error {
 	q.end()
 	if s := q.current.Swap(nil); s != nil {
@@ -160,7 +158,7 @@ func (q *Queue) Close() error {
 	return nil
 }
 
-// Check returns the errors that [Open] would return for files and directories, and creates nothing.
+// Check returns the errors that [Open] would return for files and directories, without creating anything.
 func Check(cfg Config) error {
 	if cfg.URL != "" {
 		_, err := cfg.outside(context.Background())
@@ -176,8 +174,8 @@ func Check(cfg Config) error {
 	return cfg.checkKey(own)
 }
 
-// checkKey returns an error if the items in the directory were written with another key. It reads what the server in this
-// process stores about its streams; what cannot be read there is found by [Open].
+// checkKey returns an error if the items in the directory were written with another key. It reads the metadata of the streams
+// that the embedded server stores; unreadable metadata is reported by [Open].
 func (c Config) checkKey(own string) error {
 	seal, err := newCipher(c.EncryptionKey)
 	if err != nil {
@@ -195,14 +193,14 @@ func (c Config) checkKey(own string) error {
 	return seal.check(name, stored.Metadata)
 }
 
-// open connects and reads what there is.
+// open connects and reads all items.
 func (q *Queue) open(ctx context.Context) error {
 	if q.cfg.Directory != "" {
 		if err := q.place.same(); err != nil {
 			return err
 		}
 		if err := writable(q.place.own); err != nil {
-			return fmt.Errorf("queue: %s cannot be written: %w", q.cfg.Directory, err)
+			return fmt.Errorf("queue: %s is not writable: %w", q.cfg.Directory, err)
 		}
 	}
 	s, err := q.connect(ctx)
@@ -226,8 +224,8 @@ func (q *Queue) open(ctx context.Context) error {
 	for _, w := range s.watches {
 		q.beside.Go(func() {
 			select {
-			case <-w.Closed(): // with the session
-				q.sessionFailed(s, errors.New("what changes is not told any more"))
+			case <-w.Closed(): // also closed with the session
+				q.sessionFailed(s, errors.New("consumer of a stream ended"))
 			case <-q.life.Done():
 			}
 		})
@@ -236,7 +234,7 @@ func (q *Queue) open(ctx context.Context) error {
 	return nil
 }
 
-// writable returns an error unless the directory takes data, so that a server is not started in vain.
+// writable returns an error if data cannot be written to the directory. It is called before the server is started.
 func writable(directory string) error {
 	f, err := os.OpenFile(filepath.Join(directory, "probe"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -247,9 +245,9 @@ func writable(directory string) error {
 	return errors.Join(err, os.Remove(f.Name()))
 }
 
-// countLost counts and logs the items that were accepted and are neither in the stream nor ended: blocks that were removed,
-// emptied or truncated, now or while no process ran, or that cannot be read. Nothing may have been written or removed since
-// the session has read all.
+// countLost counts and logs items that were accepted and are neither in the stream nor ended, because blocks were removed,
+// emptied or truncated, now or while no process ran, or are unreadable. It must be called before anything is written or removed
+// after the session has read all items.
 func (q *Queue) countLost(ctx context.Context, s *session) error {
 	if s.place == nil {
 		return nil
@@ -267,7 +265,7 @@ func (q *Queue) countLost(ctx context.Context, s *session) error {
 		if _, ok := stored[id]; ok || q.isDelivering(id.String()) {
 			continue
 		}
-		// Its end may have been written, and the ledger's record of it lost with the power.
+		// The item may have ended, and the record of the ledger may have been lost in a power failure.
 		if _, err := q.last(ctx, s.results, "result", id.String()); err == nil {
 			ended++
 			continue
@@ -282,21 +280,21 @@ func (q *Queue) countLost(ctx context.Context, s *session) error {
 		}
 	}
 	if ended > 0 {
-		q.log.Info("queue: items had ended without a record of it, as after a power failure", "items", ended)
+		q.log.Info("queue items ended without a ledger record", "items", ended)
 	}
 	n := len(lost)
 	if l.reconcile(lost, stored) {
-		n = int(s.unreadableAtStart) // it was written without a ledger
+		n = int(s.unreadableAtStart) // the queue was written without a ledger
 	}
 	if n > 0 {
 		q.stats.lost.Add(int64(n))
-		q.log.Error("queued requests lost: blocks of the queue are corrupt or were removed", "items", n,
-			"accepted_from", first, "accepted_until", last, "ids", fmt.Sprint(lost[:min(len(lost), 10)]), "directory", s.place.own)
+		q.log.Error("queue items lost: blocks of the queue are corrupt or were removed", "items", n,
+			"accepted_from", first, "accepted_until", last, "queue_items", fmt.Sprint(lost[:min(len(lost), 10)]), "directory", s.place.own)
 	}
 	return nil
 }
 
-// accepted returns the items of the stream, those that cannot be read included, and when they were accepted.
+// accepted returns the items of the stream, unreadable ones included, with their times of acceptance.
 func (x *index) accepted() map[itemID]time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -314,7 +312,7 @@ func (x *index) accepted() map[itemID]time.Time {
 	return out
 }
 
-// removeOrphanedStates removes states whose items are no more.
+// removeOrphanedStates removes states without items.
 func (q *Queue) removeOrphanedStates(ctx context.Context, s *session) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -326,7 +324,7 @@ func (q *Queue) removeOrphanedStates(ctx context.Context, s *session) {
 	}
 }
 
-// orphanedStates are states without items: left by a process that ended while removing them.
+// orphanedStates returns states without items, left by a process that crashed during a removal.
 func (x *index) orphanedStates() map[string]uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// limited admits what it is told to, and says how often it was asked.
+// limited admits a configured number of items and counts the checks.
 type limited struct {
 	mu    sync.Mutex
 	next  time.Time
@@ -35,7 +35,7 @@ func (l *limited) admit() time.Duration {
 	return 0
 }
 
-// A thousand that wait for the room of one do not all ask for it.
+// The limits of a subqueue with 1000 items are not checked for each of them.
 func TestLimited(t *testing.T) {
 	t.Parallel()
 	up, room := newUpstream(), &limited{every: 100 * time.Millisecond}
@@ -53,12 +53,12 @@ func TestLimited(t *testing.T) {
 		put(t, q, Item{Rule: "r", Key: "k", Target: "/slow"})
 	}
 	other := put(t, q, Item{Rule: "free", Key: "k", Target: "/other"})
-	eventually(t, "another is not held up", isState(t, q, other, Done))
-	eventually(t, "five came", func() bool { return len(up.deliveries()) >= 6 })
+	eventually(t, "another subqueue is not blocked", isState(t, q, other, Done))
+	eventually(t, "5 delivered", func() bool { return len(up.deliveries()) >= 6 })
 	room.mu.Lock()
 	defer room.mu.Unlock()
 	if came := len(up.deliveries()); room.asked > 3*came+3 {
-		t.Errorf("%d came, and it was asked %d times whether there is room", came, room.asked)
+		t.Errorf("%d delivered, and the limits were checked %d times", came, room.asked)
 	}
 	if c := q.Counts(t.Context()); c.Denied == 0 || c.Failed != 0 || c.Queued < n/2 {
 		t.Errorf("counted: %+v", c)
@@ -74,7 +74,7 @@ func TestOrdered(t *testing.T) {
 		target := fmt.Sprintf("/%03d", n)
 		switch n {
 		case 3:
-			up.answer(target, always(500)) // dead, and holds up no other
+			up.answer(target, always(500)) // becomes a dead letter and blocks no other item
 		case 7:
 			up.answer(target, func(it *Item) Outcome { return Outcome{Status: map[bool]int{true: 503, false: 200}[it.Attempt < 3]} })
 		}
@@ -89,7 +89,7 @@ func TestOrdered(t *testing.T) {
 		}
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("came %v", got)
+		t.Errorf("deliveries: %v", got)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestFull(t *testing.T) {
 	if _, err := q.Put(t.Context(), Item{}); !errors.Is(err, ErrFull) {
 		t.Errorf("one too many: %v", err)
 	}
-	eventually(t, "counted", func() bool { // the streams tell of items a moment later
+	eventually(t, "counted", func() bool { // the index lags
 		c := q.Counts(t.Context())
 		return c.Queued == 3 && c.Rejected == 2 && c.Accepted == 3
 	})
@@ -124,7 +124,7 @@ func TestFullOfBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if accepted++; accepted > 10 {
-			t.Fatal("there is no end")
+			t.Fatal("the queue is never full")
 		}
 	}
 	if accepted < 9 {
@@ -176,12 +176,12 @@ func TestCancel(t *testing.T) {
 	}
 	for _, d := range up.deliveries() {
 		if d.target == "/never" {
-			t.Error("what was cancelled came")
+			t.Error("a cancelled item was delivered")
 		}
 	}
 }
 
-// Who cancels and who delivers never both succeed.
+// A cancellation and a delivery of the same item never both succeed.
 func TestCancelRace(t *testing.T) {
 	t.Parallel()
 	up := newUpstream()
@@ -213,11 +213,11 @@ func TestRequeue(t *testing.T) {
 	q, _ := run(t, Config{}, up.deliver)
 	id := put(t, q, Item{Rule: "r", Key: "k", Target: "/x", Attempts: 2})
 	if _, err := q.Requeue(t.Context(), id); !errors.Is(err, ErrNotDead) && !errors.Is(err, ErrUnavailable) {
-		t.Errorf("replayed while queued: %v", err)
+		t.Errorf("requeued while queued: %v", err)
 	}
 	eventually(t, "dead", isState(t, q, id, Dead))
 	st, err := q.Get(t.Context(), id)
-	if err != nil || st.Error != "the answer was 500 Internal Server Error" || st.Result == nil || string(st.Result.Body) != "no" || st.Attempts != 2 {
+	if err != nil || st.Error != "response 500 Internal Server Error" || st.Result == nil || string(st.Result.Body) != "no" || st.Attempts != 2 {
 		t.Errorf("dead: %+v, %v", st, err)
 	}
 	up.answer("/x", nil)
@@ -226,18 +226,18 @@ func TestRequeue(t *testing.T) {
 	}
 	eventually(t, "done", isState(t, q, id, Done))
 	if _, err := q.Requeue(t.Context(), id); !errors.Is(err, ErrNotDead) {
-		t.Errorf("replayed when done: %v", err)
+		t.Errorf("requeued when done: %v", err)
 	}
 	if _, err := q.Requeue(t.Context(), newID()); !errors.Is(err, ErrNotFound) {
-		t.Errorf("replayed nothing: %v", err)
+		t.Errorf("requeued an unknown item: %v", err)
 	}
 	got := up.deliveries()
 	if len(got) != 3 || got[2].key != id {
-		t.Errorf("came %+v", got)
+		t.Errorf("deliveries: %+v", got)
 	}
 }
 
-// Items outlive the process, and what was dead stays so.
+// Items survive the process, and dead letters remain dead letters.
 func TestReopened(t *testing.T) {
 	t.Parallel()
 	directory, up := quick(t), newUpstream()
@@ -261,7 +261,7 @@ func TestReopened(t *testing.T) {
 		}
 	}
 	if n := len(up.deliveries()); n != 3 {
-		t.Errorf("%d came, want 3", n)
+		t.Errorf("%d deliveries, want 3", n)
 	}
 	if _, err := Open(Config{Directory: directory}); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("opened twice: %v", err)
@@ -276,7 +276,7 @@ func TestExpired(t *testing.T) {
 	id := put(t, q, Item{Rule: "r", Expires: time.Now().Add(50 * time.Millisecond)})
 	behind := put(t, q, Item{Rule: "r", Expires: time.Now().Add(time.Hour)})
 	eventually(t, "dead", isState(t, q, id, Dead))
-	if st, err := q.Get(t.Context(), id); err != nil || st.Error != "it was not delivered in time" {
+	if st, err := q.Get(t.Context(), id); err != nil || st.Error != "expired before delivery" {
 		t.Errorf("%+v, %v", st, err)
 	}
 	if st, err := q.Get(t.Context(), behind); err != nil || st.State != Queued {
@@ -284,8 +284,8 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestExpiresOnTime: an item expires when it says, however rarely the queue is looked through and whenever there would be
-// room; and callers who ask are told to come back when one of both happens.
+// TestExpiresOnTime: an item expires on time, regardless of the interval of sweeps and of the time at which the rules expect
+// room. Retry-After of the status is the earlier of both.
 func TestExpiresOnTime(t *testing.T) {
 	t.Parallel()
 	tried := make(chan struct{}, 100)
@@ -302,7 +302,7 @@ func TestExpiresOnTime(t *testing.T) {
 	soon := put(t, q, Item{Rule: "r", Key: "soon", Expires: time.Now().Add(9 * time.Second)})
 	<-tried
 	<-tried
-	eventually(t, "told when there is room", func() bool { return poll(late) == "20" && poll(soon) == "9" })
+	eventually(t, "Retry-After is set", func() bool { return poll(late) == "20" && poll(soon) == "9" })
 	first := put(t, q, Item{Rule: "r", Key: "late", Expires: time.Now().Add(300 * time.Millisecond)})
 	second := put(t, q, Item{Rule: "r", Key: "late", Expires: time.Now().Add(200 * time.Millisecond)})
 	for _, id := range []string{second, first} {
@@ -313,7 +313,7 @@ func TestExpiresOnTime(t *testing.T) {
 		}
 	}
 	if got := poll(first); got != "" {
-		t.Errorf("of one that is dead it is said to ask again after %s s", got)
+		t.Errorf("Retry-After of a dead letter is %s s", got)
 	}
 }
 
@@ -323,7 +323,7 @@ func TestResultsEnd(t *testing.T) {
 	q, _ := run(t, Config{}, up.deliver)
 	id := put(t, q, Item{Rule: "r", Results: time.Second})
 	eventually(t, "done", isState(t, q, id, Done))
-	eventually(t, "gone", func() bool { _, err := q.Get(t.Context(), id); return errors.Is(err, ErrNotFound) })
+	eventually(t, "expired", func() bool { _, err := q.Get(t.Context(), id); return errors.Is(err, ErrNotFound) })
 }
 
 func TestEncrypted(t *testing.T) {
@@ -354,7 +354,7 @@ func TestEncrypted(t *testing.T) {
 		files++
 		b, err := os.ReadFile(path)
 		if strings.Contains(string(b), secret) {
-			t.Errorf("%s holds it in clear", path)
+			t.Errorf("%s contains plaintext", path)
 		}
 		return err
 	})
@@ -362,7 +362,7 @@ func TestEncrypted(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, wrong := range [][]byte{nil, []byte(strings.Repeat("x", KeySize))} {
-		if _, err := Open(Config{Directory: directory, EncryptionKey: wrong}); err == nil || !strings.Contains(err.Error(), "key_file") {
+		if _, err := Open(Config{Directory: directory, EncryptionKey: wrong}); err == nil || !strings.Contains(err.Error(), "encryption_key_file") {
 			t.Errorf("with another key: %v", err)
 		}
 	}
@@ -373,7 +373,7 @@ func TestEncrypted(t *testing.T) {
 	}
 }
 
-// Whatever step the process ended at, the next one goes on from there.
+// After a crash at any step the next process continues from there.
 func TestEndedBetween(t *testing.T) {
 	t.Parallel()
 	directory, up := quick(t), newUpstream()
@@ -392,12 +392,12 @@ func TestEndedBetween(t *testing.T) {
 	}
 	begun, written, stray, cancelled := begin(Delivering), begin(Delivering), begin(Delivering), begin(Cancelled)
 	s := q.current.Load()
-	for _, a := range []*activeDelivery{written, stray} { // the result is there
+	for _, a := range []*activeDelivery{written, stray} { // with a stored result
 		if err := q.writeResult(s, a, &itemState{state: Done, result: &Result{Status: 200}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.items.DeleteMsg(t.Context(), stray.itemSeq); err != nil { // and of one only the state is left
+	if err := s.items.DeleteMsg(t.Context(), stray.itemSeq); err != nil { // of one item only the state is left
 		t.Fatal(err)
 	}
 	if err := q.Close(); err != nil {
@@ -410,6 +410,6 @@ func TestEndedBetween(t *testing.T) {
 	leaves(t, q, 0)
 	got := up.deliveries()
 	if len(got) != 1 || got[0].id != begun.id || got[0].attempt != "2" {
-		t.Errorf("came %+v", got)
+		t.Errorf("deliveries: %+v", got)
 	}
 }

@@ -21,49 +21,49 @@ import (
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
-// Queue keeps requests.
+// Queue is a durable queue of requests. It is safe for concurrent use.
 type Queue struct {
 	cfg    Config
 	log    *slog.Logger
-	owner  string // this process
+	owner  string // ID of this process
 	cipher *itemCipher
 	stats  stats
 
-	current atomic.Pointer[session] // nil: it cannot be written now
-	known   atomic.Pointer[index]   // of the last session
+	current atomic.Pointer[session] // nil: the queue is not writable
+	known   atomic.Pointer[index]   // index of the last session
 	broken  chan *session           // sessions that failed
-	woken   chan struct{}           // something may be to do
-	sooner  chan struct{}           // an item expires before those that were known
-	why     atomic.Pointer[error]   // of the last session's end, or of what prevents the next
+	woken   chan struct{}           // signals that an item may be due
+	sooner  chan struct{}           // signals that an item expires earlier than all others
+	why     atomic.Pointer[error]   // error that ended the last session, or that prevents the next one
 
 	lifetime
 	looking sync.Mutex // held by the worker that waits for the next item
 
-	place  *place // nil: the server is outside
+	place  *place // nil with an external server
 	disk   diskSpace
-	ledger *ledger // of the items in the directory; nil: the server is outside
+	ledger *ledger // of the items in the directory; nil with an external server
 
 	puts    puts
 	deadLog deadLog
 
-	mu         sync.Mutex // guards the following, and that nothing is handed out once it is ending
+	mu         sync.Mutex // guards the following, and handOut against ending
 	deliveries map[string]*activeDelivery
 }
 
-// lifetime is how long what a queue does goes on.
+// lifetime contains the contexts of the activities of a queue.
 type lifetime struct {
-	life     context.Context // ends when writing is given up: with Close, or when a drain takes too long
+	life     context.Context // ends all writes: at Close, or when the drain timeout is exceeded
 	end      context.CancelFunc
-	work     context.Context // ends when deliveries that are under way have had their time
+	work     context.Context // ends deliveries in flight during the shutdown
 	stopWork context.CancelFunc
-	ending   atomic.Bool      // the process is to end
-	out      sync.WaitGroup   // items that are handed out, and workers that ask for one
-	beside   goroutines.Group // what Open and sessions do beside Run; ends with life
+	ending   atomic.Bool      // the shutdown has begun
+	out      sync.WaitGroup   // deliveries in flight and calls of Next
+	beside   goroutines.Group // goroutines of Open and of sessions; they end with life
 }
 
 type stats struct{ accepted, rejected, delivered, failed, deadLettered, denied, cancelled, requeued, lost atomic.Int64 }
 
-// Put keeps an item. When it returns without an error the item is on disk.
+// Put stores an item and returns its ID. When it returns without an error, the item is on disk.
 func (q *Queue) Put(ctx context.Context, it Item) (id string, err error) {
 	now := time.Now().UTC()
 	it.ID, it.Accepted = newID(), now
@@ -88,7 +88,7 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 		return cmp.Or(err, ErrUnavailable)
 	}
 	if q.place != nil && !q.disk.has(q.place.own, q.cfg.MinFreeDisk) {
-		return fmt.Errorf("%w: its disk is nearly full", ErrUnavailable)
+		return fmt.Errorf("%w: disk nearly full: free disk space", ErrUnavailable)
 	}
 	subject := q.subject("item", it.ID)
 	data := q.cipher.encrypt(subject, encodeItem(it))
@@ -98,10 +98,10 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	}
 	head := q.cipher.sealHeader(subject, &o)
 	if len(data) > s.maxItem || len(head) > roomForHeaders/2 {
-		return fmt.Errorf("%w: it has %d bytes, and %d is the most", ErrTooLarge, len(data), s.maxItem)
+		return fmt.Errorf("%w: %d bytes, maximum %d", ErrTooLarge, len(data), s.maxItem)
 	}
 	m := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{itemHeaderField: {head}}}
-	// Who leaves while it is written does not stop that: it would only be unknown whether it was.
+	// A cancelled request does not cancel the write, because its result would then be unknown.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
 	if !s.index.announce(it.ID, &o) {
@@ -114,7 +114,7 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	}
 	if err == nil {
 		q.ledger.add(it.ID, it.Accepted)
-		return nil // the stream tells of it, in its order
+		return nil // the index receives the item from the stream, in order
 	}
 	var refused *jetstream.APIError
 	s.index.withdraw(it.ID)
@@ -136,22 +136,22 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// codeFull is what a stream answers that could not store a message.
+// codeFull is the error code of a stream that could not store a message.
 const codeFull = 10077
 
-// isLimit tells a stream that is full from one whose disk is.
+// isLimit reports whether the stream is full, as opposed to its disk.
 func isLimit(text string) bool { return text == maxBytesText || text == "maximum messages exceeded" }
 
 const maxBytesText = "maximum bytes exceeded"
 
-// puts are the items that this process puts, and those that it did not accept. The zero puts are none.
+// puts tracks the running calls of Put in this process, and rejected items. The zero value is ready for use.
 type puts struct {
 	mu       sync.Mutex               // guards the following
 	running  map[string]chan struct{} // closed when the Put has ended
-	rejected map[string]time.Time     // items whose Put failed, and may be stored all the same
+	rejected map[string]time.Time     // items whose Put failed and that may be stored nevertheless
 }
 
-// begin says that an item is being put, until the function that it returns is called.
+// begin registers a running Put. The caller must call done at its end.
 func (p *puts) begin(id string) (done func()) {
 	ended := make(chan struct{})
 	p.mu.Lock()
@@ -168,7 +168,7 @@ func (p *puts) begin(id string) (done func()) {
 	}
 }
 
-// await waits until the item's Put has ended, if this process puts it.
+// await waits for the end of the Put of an item, if it runs in this process.
 func (p *puts) await(id string) {
 	p.mu.Lock()
 	ended := p.running[id]
@@ -183,7 +183,7 @@ const (
 	rejectedTTL     = time.Hour
 )
 
-// reject notes that an item was not accepted though it may be stored.
+// reject records that an item was not accepted although it may be stored.
 func (p *puts) reject(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,8 +195,7 @@ func (p *puts) reject(id string) {
 	}
 }
 
-// isRejected reports whether this process did not accept the item. The client was told so, and may have sent the request
-// again.
+// isRejected reports whether this process rejected the item. The client received an error and may have sent the request again.
 func (p *puts) isRejected(id string) bool {
 	p.await(id)
 	p.mu.Lock()
@@ -205,7 +204,7 @@ func (p *puts) isRejected(id string) bool {
 	return refused
 }
 
-// allRejected lists the items that were not accepted of late.
+// allRejected returns the items rejected within rejectedTTL.
 func (p *puts) allRejected(now time.Time) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +212,7 @@ func (p *puts) allRejected(now time.Time) []string {
 	return slices.Collect(maps.Keys(p.rejected))
 }
 
-// removeRejected removes items that were stored though they were not accepted.
+// removeRejected removes items that were stored although they were rejected.
 func (q *Queue) removeRejected(s *session, now time.Time) {
 	for _, id := range q.puts.allRejected(now) {
 		if a := s.index.claim(id); a != nil {
@@ -222,13 +221,13 @@ func (q *Queue) removeRejected(s *session, now time.Time) {
 	}
 }
 
-// removeOne removes such an item.
+// removeOne removes a rejected item.
 func (q *Queue) removeOne(a *activeDelivery) {
-	q.log.Warn("queue item removed: it was stored though its request was answered 503", "id", a.id, "rule", a.rule)
+	q.log.Warn("queue item removed: its request received 503", "queue_item", a.id, "rule", a.rule)
 	q.finishRemoved(a, &itemState{state: Cancelled})
 }
 
-// MaxItem returns the maximum size of an item as it is stored, in bytes.
+// MaxItem returns the maximum stored size of an item in bytes.
 func (q *Queue) MaxItem() int {
 	if s := q.current.Load(); s != nil {
 		return s.maxItem
@@ -236,14 +235,14 @@ func (q *Queue) MaxItem() int {
 	return q.cfg.MaxItem
 }
 
-// HasPending reports whether earlier items of the key are still queued, under a rule that delivers them in order, as far as this
-// process has heard. Items that wait because the queue cannot be written count too.
+// HasPending reports whether the index contains earlier items of the key that are not done, under a rule with ordered delivery.
+// Items that wait because the queue is not writable are included.
 func (q *Queue) HasPending(rule, key string) bool {
 	x := q.known.Load()
 	return x != nil && x.hasPending(subqueueID{rule, key, true})
 }
 
-// Err returns why the queue accepts nothing, or nil.
+// Err returns the reason why the queue accepts no items, or nil if it does.
 func (q *Queue) Err() error {
 	if s := q.current.Load(); s != nil {
 		if err := s.silentSince.Load(); err != nil {
@@ -257,19 +256,19 @@ func (q *Queue) Err() error {
 	return ErrUnavailable
 }
 
-// Counts say how full the queue is, and what this process has done.
+// Counts are the numbers of items, and of events in this process.
 type Counts struct {
 	Queued, Delivering, Dead int64
-	Ended                    int64         // done or cancelled, and their results still stored
-	Bytes                    int64         // of what has not ended
-	Oldest                   time.Duration // since the oldest item that has not ended and is not dead was accepted
-	Up                       bool          // it can be written
+	Ended                    int64         // stored results of done and cancelled items
+	Bytes                    int64         // size of items that have not ended
+	Oldest                   time.Duration // since the oldest queued or delivering item was accepted
+	Up                       bool          // the queue is writable
 
-	// Since this process started.
+	// Number of events since the start of this process.
 	Accepted, Rejected, Delivered, Failed, DeadLettered, Denied, Cancelled, Requeued, Lost int64
 }
 
-// Counts counts what there is.
+// Counts returns the current counts.
 func (q *Queue) Counts(ctx context.Context) Counts {
 	t := &q.stats
 	c := Counts{
@@ -277,7 +276,7 @@ func (q *Queue) Counts(ctx context.Context) Counts {
 		DeadLettered: t.deadLettered.Load(), Denied: t.denied.Load(), Cancelled: t.cancelled.Load(), Requeued: t.requeued.Load(), Lost: t.lost.Load(),
 	}
 	if x := q.known.Load(); x != nil {
-		x.count(&c, time.Now()) // what waits is known though it cannot be written
+		x.count(&c, time.Now()) // the index is valid also while the queue is not writable
 	}
 	s := q.current.Load()
 	if s == nil || q.Err() != nil {
@@ -296,10 +295,10 @@ func (q *Queue) shared() bool { return q.cfg.URL != "" }
 
 func (q *Queue) subject(kind, id string) string { return q.cfg.Name + ".queue." + kind + "." + id }
 
-// idOf is the last part of a subject.
+// idOf returns the last token of a subject.
 func idOf(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
-// wake has the dispatcher look again.
+// wake makes a waiting worker poll the index.
 func (q *Queue) wake() {
 	select {
 	case q.woken <- struct{}{}:

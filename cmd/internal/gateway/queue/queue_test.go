@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// upstream is what items are delivered to. Answers are by the target; without one it answers 200.
+// upstream is a fake upstream. Responses are configured by target; the default is 200.
 type upstream struct {
 	mu      sync.Mutex
 	answers map[string]func(it *Item) Outcome
@@ -29,7 +29,7 @@ func newUpstream() *upstream {
 	return &upstream{answers: map[string]func(*Item) Outcome{}, changed: make(chan struct{}, 1)}
 }
 
-// deliver is a Config's.
+// deliver is a worker function, see type deliver.
 func (u *upstream) deliver(_ context.Context, it *Item, begin func() error) Outcome {
 	if begin() != nil {
 		return Outcome{}
@@ -60,8 +60,7 @@ func always(status int) func(*Item) Outcome {
 	return func(*Item) Outcome { return Outcome{Status: status} }
 }
 
-// quick is a directory of a test in memory, where there is such: what ends a process does not end what it wrote, and so
-// nothing but time is saved.
+// quick returns a directory in memory, if there is one. Its data survives the end of a process, so that tests are only faster.
 func quick(t *testing.T) string {
 	t.Helper()
 	if directory, err := os.MkdirTemp("/dev/shm", "sluice-queue"); err == nil {
@@ -93,17 +92,17 @@ func open(t *testing.T, cfg Config) *Queue {
 	return q
 }
 
-// deliver is what workers of tests do with an item. begin has to be called before it is sent.
+// deliver is the function that workers of tests call for an item. It must call begin before it sends the item.
 type deliver func(ctx context.Context, it *Item, begin func() error) Outcome
 
-// later is for an item for which there is no room.
+// later returns the outcome of an item that the rules deny.
 func later(after time.Duration) Outcome { return Outcome{Err: noRoom(after)} }
 
 type noRoom time.Duration
 
 func (noRoom) Error() string { return "there is no room" }
 
-// work delivers what is due until the context ends.
+// work delivers items until ctx is done.
 func work(ctx context.Context, q *Queue, do deliver) {
 	for {
 		d, err := q.Next(ctx)
@@ -119,7 +118,7 @@ func work(ctx context.Context, q *Queue, do deliver) {
 	}
 }
 
-// runWorkers runs a queue and, if there is something to do, its workers. It returns when all have ended.
+// runWorkers runs a queue and, unless do is nil, its workers. It returns when all have ended.
 func runWorkers(ctx context.Context, q *Queue, do deliver) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = q.Run(ctx) })
@@ -159,10 +158,10 @@ func put(t *testing.T, q *Queue, it Item) string {
 	return id
 }
 
-// patience is how long something may take that does not take long.
+// patience is the timeout of eventually.
 const patience = 2 * time.Minute
 
-// eventually waits until something is so.
+// eventually waits until so returns true.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -170,7 +169,7 @@ func eventually(t *testing.T, what string, so func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("after %v still not: %s", patience, what)
+			t.Fatalf("timeout after %v: %s", patience, what)
 		}
 	}
 }
@@ -204,7 +203,7 @@ func TestDelivered(t *testing.T) {
 	}
 	for _, d := range up.deliveries() {
 		if want := map[string]string{id: id, own: "mine"}[d.id]; d.key != want || d.attempt != "1" {
-			t.Errorf("%s came with the key %q and attempt %s, want %q", d.target, d.key, d.attempt, want)
+			t.Errorf("%s was delivered with the key %q and attempt %s, want %q", d.target, d.key, d.attempt, want)
 		}
 	}
 	eventually(t, "removed", func() bool {
@@ -214,10 +213,10 @@ func TestDelivered(t *testing.T) {
 	leaves(t, q, 0)
 }
 
-// leaves wants nothing to be left in the streams but so many that are dead. The counts may be late, and are not enough.
+// leaves checks that the streams contain only dead dead letters. It reads the streams, because Counts may lag.
 func leaves(t *testing.T, q *Queue, dead int) {
 	t.Helper()
-	eventually(t, "nothing else is left", func() bool {
+	eventually(t, "only dead letters are left", func() bool {
 		s := q.current.Load()
 		if s == nil {
 			return false
@@ -264,7 +263,7 @@ func TestFailures(t *testing.T) {
 				}
 			}
 			if n != c.attempts {
-				t.Errorf("it was delivered %d times, want %d", n, c.attempts)
+				t.Errorf("delivered %d times, want %d", n, c.attempts)
 			}
 		})
 	}

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	firstReopen = time.Second / 4 // after a fault
-	lastReopen  = 5 * time.Second // at most between two tries
-	// shutdownWriteTimeout is how long a result may take to be written when the process ends.
+	firstReopen = time.Second / 4 // first interval after a failure
+	lastReopen  = 5 * time.Second // maximum interval between two attempts
+	// shutdownWriteTimeout is the time for writing results during the shutdown.
 	shutdownWriteTimeout = 2 * time.Second
 )
 
-// Run keeps the queue open until the context ends. From then on nothing is handed out, and deliveries that are under way
-// have Drain to end.
+// Run keeps the queue open until ctx is done. Then Next returns no more deliveries, and deliveries in flight have the time Drain
+// to end.
 func (q *Queue) Run(ctx context.Context) error {
 	keeping, done := context.WithCancel(context.WithoutCancel(ctx))
 	var keeper sync.WaitGroup
@@ -27,9 +27,9 @@ func (q *Queue) Run(ctx context.Context) error {
 	q.mu.Lock()
 	q.ending.Store(true)
 	q.mu.Unlock()
-	q.wake() // who looks for an item finds out
+	q.wake() // so that calls of Next return
 	drained := time.AfterFunc(max(q.cfg.Drain-shutdownWriteTimeout, q.cfg.Drain/2), q.stopWork)
-	over := time.AfterFunc(q.cfg.Drain, q.end) // a server that does not answer is not waited for
+	over := time.AfterFunc(q.cfg.Drain, q.end) // does not wait for an unavailable server
 	q.out.Wait()
 	drained.Stop()
 	over.Stop()
@@ -39,13 +39,13 @@ func (q *Queue) Run(ctx context.Context) error {
 	return nil
 }
 
-// maintain reopens the queue after faults, and ends expired items.
+// maintain reopens the queue after failures and ends expired items.
 func (q *Queue) maintain(ctx context.Context) {
 	tick := time.NewTicker(q.cfg.sweep)
 	defer tick.Stop()
 	expiry := time.NewTimer(q.cfg.sweep)
 	defer expiry.Stop()
-	var looked, rested time.Time // when items were looked through, and from when on they may be again
+	var looked, rested time.Time // time of the last check for expired items, and earliest time of the next one
 	for {
 		select {
 		case <-ctx.Done():
@@ -70,14 +70,14 @@ func (q *Queue) maintain(ctx context.Context) {
 	}
 }
 
-// firstExpiry is when the first of the queued items expires, or zero.
+// firstExpiry returns the earliest expiry of the queued items, or zero.
 func (x *index) firstExpiry() time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.expiry
 }
 
-// reopen tries until it can.
+// reopen opens the queue again. It retries until it succeeds or ctx is done.
 func (q *Queue) reopen(ctx context.Context, s *session) {
 	if s != nil {
 		s.close()
@@ -91,19 +91,19 @@ func (q *Queue) reopen(ctx context.Context, s *session) {
 		}
 		err := q.open(ctx)
 		if err == nil {
-			q.log.Info("the queue can be written again")
+			q.log.Info("queue writable again")
 			return
 		}
 		q.why.Store(&err)
-		q.log.Warn("the queue still cannot be written", "error", err)
+		q.log.Warn("queue still not writable", "error", err)
 	}
 }
 
-// minExpireInterval is how long at least items are not looked through for expired ones after that was done. The interval
-// grows with the number of items, so that it takes at most 10 % of a CPU.
+// minExpireInterval is the minimum interval between two checks for expired items. The interval grows with the number of items,
+// so that the checks take at most 10 % of a CPU.
 const minExpireInterval = 50 * time.Millisecond
 
-// expire ends items whose time is over.
+// expire ends expired items.
 func (q *Queue) expire() {
 	s := q.current.Load()
 	if s == nil || !q.cfg.Delivers {
@@ -111,29 +111,29 @@ func (q *Queue) expire() {
 	}
 	expired, forgotten := s.index.overdue(time.Now())
 	for _, a := range expired {
-		q.deadLetter(a, "it was not delivered in time", nil)
+		q.deadLetter(a, "expired before delivery", nil)
 	}
 	for _, a := range forgotten {
-		// Who replays it just now is not to find it gone.
+		// Fails if the dead letter is requeued concurrently.
 		seq, err := q.writeState(a.id, a.stateSeq, &itemState{state: Cancelled, owner: q.owner, changed: time.Now()})
 		if err != nil {
 			q.removeDelivery(a)
 			continue
 		}
 		a.stateSeq = seq
-		q.log.Warn("a dead request is dropped: it was kept for as long as was asked", "id", a.id, "rule", a.rule)
+		q.log.Warn("dead letter expired", "queue_item", a.id, "rule", a.rule)
 		q.finishRemoved(a, &itemState{state: Cancelled})
 	}
 }
 
-// overdue are items that no worker has and whose time is over: those that wait, and those that are dead.
+// overdue returns expired items that no worker delivers: queued items and dead letters.
 func (x *index) overdue(now time.Time) (expired, forgotten []*activeDelivery) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.expiry = time.Time{}
 	for _, e := range x.all {
 		switch {
-		case e.phase != idle: // it is looked at when it is back
+		case e.phase != idle: // checked after its delivery
 		case e.state == Queued && !e.expiry.After(now):
 			x.scheduler.remove(e)
 			expired = append(expired, x.deliveryOf(e))
@@ -148,7 +148,7 @@ func (x *index) overdue(now time.Time) (expired, forgotten []*activeDelivery) {
 	return expired, forgotten
 }
 
-// sweep looks at the server, and forgets what nothing tells of any more.
+// sweep checks the server and cleans the index.
 func (q *Queue) sweep(ctx context.Context) {
 	s := q.current.Load()
 	if s == nil {
@@ -163,7 +163,8 @@ func (q *Queue) sweep(ctx context.Context) {
 	s.index.tidy(time.Now())
 }
 
-// checkSession returns an error that does not pass by itself: a server in this process that has stopped, or one outside that lost the streams.
+// checkSession returns an error if the session cannot recover: the embedded server has stopped, or an external one has lost the
+// streams.
 func (q *Queue) checkSession(ctx context.Context, s *session) error {
 	if s.server != nil && !s.server.JetStreamEnabled() {
 		return errors.New("JetStream has stopped")
@@ -185,16 +186,17 @@ func (q *Queue) checkSession(ctx context.Context, s *session) error {
 			return nil
 		}
 		if err == nil && stream == s.items && s.consumerStalled(info.State.Msgs) {
-			return errors.New("there are requests that nothing was heard of")
+			return errors.New("stored items are not received")
 		}
 	}
 	return nil
 }
 
-// stalledSweeps is for how many consecutive sweeps a consumer may receive none of the stored items.
+// stalledSweeps is the number of consecutive sweeps without a received item, despite stored items, after which a consumer is
+// considered lost.
 const stalledSweeps = 3
 
-// consumerStalled reports whether stored items are not received: the consumer may have been lost with a server.
+// consumerStalled reports whether stored items are not received, because the consumer may have been lost with a server.
 func (s *session) consumerStalled(stored uint64) bool {
 	heard := s.itemsReceived.Load()
 	if stored <= uint64(s.index.len())+s.unreadableAtStart || heard != s.receivedAtSweep {
@@ -205,24 +207,24 @@ func (s *session) consumerStalled(stored uint64) bool {
 	return s.stalledCount >= stalledSweeps
 }
 
-// tidy forgets what the streams will not tell of any more.
+// tidy removes old entries of removed items, of which the streams deliver no more messages.
 func (x *index) tidy(now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	maps.DeleteFunc(x.removed, func(_ string, at time.Time) bool { return now.Sub(at) > removedTTL })
 }
 
-// sessionFailed ends a session that cannot be written. maintain opens the next.
+// sessionFailed ends a session that is not writable. maintain opens the next one.
 func (q *Queue) sessionFailed(s *session, err error) {
 	if q.current.CompareAndSwap(s, nil) {
 		q.why.Store(&err)
-		q.log.Error("the queue cannot be written: nothing is kept until it can", "error", err)
+		q.log.Error("queue not writable: requests are not queued", "error", err)
 		q.broken <- s
 	}
 }
 
-// fault is told of what could not be written. A server outside heals by itself: until it answers again, nothing is
-// accepted. The one in this process is started anew, since it writes no more after a fault of the disk.
+// fault handles the error of a write. An external server is polled until it replies; until then nothing is accepted. The
+// embedded server is restarted, because it does not write again after a disk error.
 func (q *Queue) fault(s *session, err error) {
 	if !q.shared() {
 		q.sessionFailed(s, err)
@@ -231,11 +233,11 @@ func (q *Queue) fault(s *session, err error) {
 	if errors.As(err, new(*jetstream.APIError)) || q.life.Err() != nil || !s.silentSince.CompareAndSwap(nil, &err) {
 		return
 	}
-	q.log.Error("queue unavailable: the NATS server does not answer", "error", err)
+	q.log.Error("queue unavailable: no reply from NATS", "error", err)
 	q.beside.Go(func() { q.heal(s) }) // ends with the session
 }
 
-// heal queries a server that did not answer until it does.
+// heal polls an unavailable server until it replies.
 func (q *Queue) heal(s *session) {
 	for {
 		select {

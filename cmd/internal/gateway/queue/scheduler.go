@@ -6,47 +6,47 @@ import (
 	"time"
 )
 
-// entry is an item as this process knows it. The index's mutex guards it.
+// entry is an item of the index. The mutex of the index guards it.
 type entry struct {
 	id  string
-	seq uint64 // of the item's message: its order
+	seq uint64 // sequence number of the message of the item
 	itemHeader
 
 	state    State
-	stateSeq uint64 // of the state that was read last; 0: there is none
+	stateSeq uint64 // sequence number of the last state; 0: none
 	attempts int
 	changed  time.Time
 	err      string
 
-	notBefore     time.Time // of the next try
+	notBefore     time.Time // earliest next attempt
 	expiry        time.Time
-	claimedBefore bool // others began it, and may have written its result: look before delivering
+	claimedBefore bool // another process claimed it and may have written its result: check before the delivery
 	phase         phase
-	heapIndex     int // in the heap that holds it
+	heapIndex     int // index in heap
 	heap          *entries
 }
 
-// phase is what this process does with an item.
+// phase is the current activity of this process for an item.
 type phase uint8
 
 const (
 	idle          phase = iota
-	checkingLimit       // its limits are checked
-	delivering          // it is delivered
+	checkingLimit       // checking its limits
+	delivering          // delivering it
 )
 
-// subqueue is the items of one rule and key.
+// subqueue contains the items of one rule and key.
 type subqueue struct {
 	name          subqueueID
-	ready         entries   // by order
-	later         entries   // by time; those of an ordered subqueue are all in ready
-	checkingLimit bool      // the limits of one item are checked
-	delivering    int       // number of items that this process delivers
-	blockedUntil  time.Time // its limits are not checked before
-	roomExpected  time.Time // when the rules expect room
-	lastServed    time.Time // the one that waited longest is next
-	dueAt         time.Time // when there is something to do
-	heapIndex     int       // in the heap of subqueues; -1: nothing to do
+	ready         entries   // by sequence number
+	later         entries   // by notBefore; empty for an ordered subqueue
+	checkingLimit bool      // the limits of one item are being checked
+	delivering    int       // number of items being delivered by this process
+	blockedUntil  time.Time // earliest next check of its limits
+	roomExpected  time.Time // time at which the rules expect room
+	lastServed    time.Time // the subqueue served longest ago is next
+	dueAt         time.Time // time of the next action
+	heapIndex     int       // index in the heap of subqueues; -1: no action
 }
 
 type subqueueID struct {
@@ -54,19 +54,19 @@ type subqueueID struct {
 	ordered   bool
 }
 
-// scheduler decides which item is tried next. It has no clock: callers pass the time.
+// scheduler selects the next item to deliver. It has no clock: callers pass the time.
 type scheduler struct {
 	all            map[subqueueID]*subqueue
 	due            dueHeap
-	maxPerSubqueue int  // deliveries of one subqueue at a time
-	shared         bool // other instances take from the same subqueues: do not all take the first
+	maxPerSubqueue int  // maximum concurrent deliveries per subqueue
+	shared         bool // other instances use the same subqueues: choose randomly among the first items
 }
 
 func newScheduler(max int, wide bool) *scheduler {
 	return &scheduler{all: make(map[subqueueID]*subqueue), maxPerSubqueue: max, shared: wide}
 }
 
-// candidateCount is among how many items an instance chooses when others do so too.
+// candidateCount is the number of items among which an instance of a shared queue chooses.
 const candidateCount = 8
 
 func (l *scheduler) of(e *entry) *subqueue {
@@ -79,7 +79,7 @@ func (l *scheduler) of(e *entry) *subqueue {
 	return sq
 }
 
-// add puts an item in its subqueue, to be tried when its time has come.
+// add adds an item to its subqueue.
 func (l *scheduler) add(e *entry) {
 	sq := l.of(e)
 	if !e.ordered && !e.notBefore.IsZero() {
@@ -90,7 +90,7 @@ func (l *scheduler) add(e *entry) {
 	l.update(sq)
 }
 
-// remove takes an item out that no worker has.
+// remove removes an item that is not assigned to a worker.
 func (l *scheduler) remove(e *entry) {
 	if e.heap == nil {
 		return
@@ -107,7 +107,7 @@ func (l *scheduler) countDelivering(e *entry) {
 	l.update(sq)
 }
 
-// pop returns the item to try now, or when to ask again; zero if nothing is known to come.
+// pop returns the item to deliver now, or nil and the time of the next call; zero if there is none.
 func (l *scheduler) pop(now time.Time) (e *entry, next time.Time) {
 	for len(l.due) > 0 {
 		sq := l.due[0]
@@ -134,7 +134,7 @@ func (l *scheduler) pop(now time.Time) (e *entry, next time.Time) {
 	return nil, time.Time{}
 }
 
-// onStart is called when a popped item is admitted: the next of its subqueue may try.
+// onStart is called when a popped item is admitted. Then the limits of the next item of the subqueue may be checked.
 func (l *scheduler) onStart(e *entry) {
 	if e.phase == checkingLimit {
 		l.of(e).checkingLimit = false
@@ -142,7 +142,7 @@ func (l *scheduler) onStart(e *entry) {
 	}
 }
 
-// release says that an item is neither tried nor delivered any more. Who wants it tried again adds it.
+// release ends the activity for an item. To deliver it again, add it.
 func (l *scheduler) release(e *entry) {
 	sq := l.of(e)
 	switch e.phase {
@@ -155,10 +155,11 @@ func (l *scheduler) release(e *entry) {
 	l.update(sq)
 }
 
-// reschedule returns an item that did not start. The limits of its subqueue are not checked before blockedUntil, and may have room later.
+// reschedule returns an item that did not start. The limits of its subqueue are not checked before limited, and the rules expect
+// room at room.
 func (l *scheduler) reschedule(e *entry, limited, room time.Time) {
 	l.release(e)
-	l.add(e) // a subqueue that was empty for a moment is a new one
+	l.add(e) // may create the subqueue again
 	sq := l.of(e)
 	if limited.After(sq.blockedUntil) {
 		sq.blockedUntil, sq.roomExpected = limited, room
@@ -166,7 +167,7 @@ func (l *scheduler) reschedule(e *entry, limited, room time.Time) {
 	l.update(sq)
 }
 
-// update computes when a subqueue is due.
+// update computes the time of the next action of a subqueue.
 func (l *scheduler) update(sq *subqueue) {
 	at, ok := sq.next(l.maxPerSubqueue)
 	switch {
@@ -185,7 +186,7 @@ func (l *scheduler) update(sq *subqueue) {
 	}
 }
 
-// next is when a subqueue has something to do, if it has.
+// next returns the time of the next action, and reports whether there is one.
 func (sq *subqueue) next(max int) (time.Time, bool) {
 	if sq.checkingLimit || sq.delivering >= max || sq.name.ordered && sq.delivering > 0 {
 		return time.Time{}, false
@@ -243,7 +244,7 @@ func (h *entries) Pop() any {
 	return e
 }
 
-// dueHeap is a heap of subqueues by time.
+// dueHeap is a heap of subqueues by dueAt.
 type dueHeap []*subqueue
 
 func (h dueHeap) Len() int           { return len(h) }

@@ -9,8 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestScheduler runs subqueues at random in virtual time: one of a subqueue asks at a time, ordered subqueues deliver one at a time and
-// in order, no item is tried before its time or when there is no room, and all are in the end.
+// TestScheduler runs random subqueues in virtual time: the limits of one item per subqueue are checked at a time, ordered
+// subqueues deliver one item at a time and in order, no item is scheduled before notBefore or while its subqueue is blocked, and
+// all items are delivered in the end.
 func TestScheduler(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, now := newScheduler(2, rapid.Bool().Draw(t, "wide")), time.Unix(1000, 0)
@@ -32,10 +33,10 @@ func TestScheduler(t *testing.T) {
 			}
 			n := subqueueID{e.rule, e.key, e.ordered}
 			if tries[n]++; tries[n] > 1 || e.notBefore.After(now) || limitedUntil[n].After(now) || len(flights[n]) >= 2 {
-				t.Fatalf("%v is tried: %d try, not before %v, no room before %v, %d fly, and it is %v", e.seq, tries[n], e.notBefore, limitedUntil[n], len(flights[n]), now)
+				t.Fatalf("%v is popped: %d checks, not before %v, blocked until %v, %d delivering, now %v", e.seq, tries[n], e.notBefore, limitedUntil[n], len(flights[n]), now)
 			}
 			if e.ordered && (len(flights[n]) > 0 || e.seq < last[n]) {
-				t.Fatalf("%d is tried while %d fly, after %d", e.seq, len(flights[n]), last[n])
+				t.Fatalf("%d is popped while %d are delivering, after %d", e.seq, len(flights[n]), last[n])
 			}
 			last[n] = e.seq
 			asking = append(asking, e)
@@ -101,7 +102,7 @@ func TestScheduler(t *testing.T) {
 			now = now.Add(time.Second / 4)
 		}
 		if left != 0 || len(l.all) != 0 || len(l.due) != 0 {
-			t.Fatalf("%d are left, %d lanes", left, len(l.all))
+			t.Fatalf("%d items and %d subqueues are left", left, len(l.all))
 		}
 	})
 }

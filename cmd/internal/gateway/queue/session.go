@@ -22,10 +22,10 @@ import (
 	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
-// session is a connection to the streams. After faults of a disk there is a new one: JetStream does not write again to a
-// stream that it once could not write.
+// session is a connection to the streams. After a disk error a new one is opened, because JetStream does not write again to a
+// stream after a failed write.
 type session struct {
-	server *server.Server // nil: it is outside
+	server *server.Server // nil with an external server
 	conn   *nats.Conn
 	js     jetstream.JetStream
 
@@ -34,35 +34,35 @@ type session struct {
 	index                  *index
 	maxItem                int
 
-	silentSince atomic.Pointer[error] // why a server outside does not answer; nil: it does
+	silentSince atomic.Pointer[error] // why an external server is unavailable; nil: it is available
 
-	life  context.Context // ends with the session
+	life  context.Context // done at the end of the session
 	end   context.CancelFunc
-	place *place // of the server in this process
+	place *place // of the embedded server
 
-	itemsReceived     atomic.Uint64 // items that the consumer received
-	unreadableAtStart uint64        // items that the stream counts and did not deliver at the start
-	receivedAtSweep   uint64        // at the last sweep
-	stalledCount      int           // sweeps since an item was received, though there were some
+	itemsReceived     atomic.Uint64 // number of items received by the consumer
+	unreadableAtStart uint64        // number of items of the stream that were not delivered at the start
+	receivedAtSweep   uint64        // itemsReceived at the last sweep
+	stalledCount      int           // consecutive sweeps without a received item, despite stored items
 }
 
 const (
-	// requestTimeout is how long the server may take for one answer.
+	// requestTimeout is the timeout of a request to the server.
 	requestTimeout = 5 * time.Second
-	// roomForHeaders is how much larger messages are than what is in them.
+	// roomForHeaders is the maximum overhead of a message in bytes.
 	roomForHeaders = 64 << 10
 )
 
-// connect starts the server in this process, or connects to the one outside. It returns early when ctx ends.
+// connect starts the embedded server or connects to the external one. It returns early when ctx is done.
 func (q *Queue) connect(ctx context.Context) (*session, error) {
 	s := &session{index: newIndex(q)}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, s.end)()
 	options := []nats.Option{
 		nats.Name("sluice"), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second / 4), nats.Timeout(requestTimeout),
-		nats.PingInterval(requestTimeout), nats.MaxPingsOutstanding(2), // a server that says nothing is left
+		nats.PingInterval(requestTimeout), nats.MaxPingsOutstanding(2), // closes the connection to an unresponsive server
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			q.log.Warn("the queue's connection reports a fault", "error", err)
+			q.log.Warn("queue connection error", "error", err)
 		}),
 	}
 	if q.cfg.URL == "" {
@@ -96,7 +96,7 @@ func (q *Queue) connect(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// embed starts a server that listens nowhere.
+// embed starts the embedded server, which has no listener.
 func (s *session) embed(q *Queue) error {
 	o := &server.Options{
 		ServerName: "sluice", DontListen: true, NoSigs: true, JetStream: true, DisableJetStreamBanner: true,
@@ -115,16 +115,16 @@ func (s *session) embed(q *Queue) error {
 		return nil
 	}
 	s.close()
-	return fmt.Errorf("queue: %s: JetStream does not start: %s", q.cfg.Directory, cmp.Or(log.fatal, "it does not say why"))
+	return fmt.Errorf("queue: %s: JetStream does not start: %s", q.cfg.Directory, cmp.Or(log.fatal, "unknown reason"))
 }
 
-// outside is how a cluster is connected to.
+// outside returns the options of the connection to external servers.
 func (c *Config) outside(ctx context.Context) (options []nats.Option, err error) {
 	dialer := &replyguard.NATS{Context: ctx, Timeout: requestTimeout, Secure: c.CA != "" || c.Cert != ""}
 	for text := range strings.SplitSeq(c.URL, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))
 		if err != nil {
-			return nil, errors.New("queue: url: not of the form nats://host:4222") // it may have a password in it
+			return nil, errors.New("queue: url: not of the form nats://host:4222") // without the URL, which may contain a password
 		}
 		dialer.Secure = dialer.Secure || u.Scheme == "tls"
 		if name := u.Hostname(); dialer.Name == "" && net.ParseIP(name) == nil {
@@ -149,7 +149,7 @@ func (c *Config) outside(ctx context.Context) (options []nats.Option, err error)
 	return append(options, nats.Secure(t)), nil
 }
 
-// servers are the addresses of the URLs, which may have passwords in them.
+// servers returns the addresses of the URLs, without passwords.
 func (c *Config) servers() string {
 	var all []string
 	for text := range strings.SplitSeq(c.URL, ",") {
@@ -160,7 +160,7 @@ func (c *Config) servers() string {
 	return strings.Join(all, ",")
 }
 
-// createStreams makes what is not there yet.
+// createStreams creates missing streams.
 func (s *session) createStreams(ctx context.Context, q *Queue) error {
 	name := func(what string) string { return q.cfg.Name + "-" + what }
 	for _, c := range []struct {
@@ -204,8 +204,8 @@ func (s *session) createStream(ctx context.Context, q *Queue, cfg jetstream.Stre
 	case !errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, wrap(err)
 	}
-	// Three copies, but of a server by itself, which says so. A cluster that has not three servers yet is waited for: with
-	// fewer copies now there would be fewer for ever.
+	// Three replicas, or one on a server without cluster. A cluster with fewer than three servers is an error and is retried,
+	// because the number of replicas would not be increased later.
 	if cfg.Replicas = 3; q.cfg.URL == "" {
 		cfg.Replicas = 1
 	}
@@ -219,12 +219,12 @@ func (s *session) createStream(ctx context.Context, q *Queue, cfg jetstream.Stre
 		cfg.Replicas = 1
 		stream, err = s.js.CreateStream(ctx, cfg)
 	default:
-		err = fmt.Errorf("three servers with JetStream must be there when the queue is made: %w", err)
+		err = fmt.Errorf("three servers with JetStream are required to create the queue: %w", err)
 	}
 	return stream, wrap(err)
 }
 
-// codeNotClustered is what a server answers that is in no cluster and is to keep several copies.
+// codeNotClustered is the error code of a server without cluster for a stream with several replicas.
 const codeNotClustered = 10074
 
 func wrap(err error) error {
@@ -234,7 +234,7 @@ func wrap(err error) error {
 	return fmt.Errorf("queue: %w", err)
 }
 
-// close lets go of everything. A server outside that does not answer is not waited for.
+// close closes the connection and the embedded server. It does not wait for an unavailable external server.
 func (s *session) close() {
 	impatient := time.AfterFunc(time.Second, s.end)
 	for _, w := range s.watches {
@@ -251,11 +251,11 @@ func (s *session) close() {
 	}
 }
 
-// serverLog has the server write to our log. What it merely mentions is left out.
+// serverLog writes warnings and errors of the server to the log of the queue.
 type serverLog struct {
 	log   *slog.Logger
-	fatal string // why it did not start
-	// broke is told of a disk that cannot be written: who waits for an answer then would wait in vain.
+	fatal string // why the server did not start
+	// broke is called with the error of a failed disk write, because requests to the server would then time out.
 	broke func(text string)
 }
 

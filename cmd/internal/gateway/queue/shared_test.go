@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// natsServer starts a server as others run it: with a port.
+// natsServer starts an external server with a port.
 func natsServer(t *testing.T, change ...func(*server.Options)) *server.Server {
 	t.Helper()
 	o := &server.Options{
@@ -39,7 +39,7 @@ func natsServer(t *testing.T, change ...func(*server.Options)) *server.Server {
 	return s
 }
 
-// Gateways that share a queue deliver all of it between them, each once and in order.
+// Gateways that share a queue together deliver all items, each once and in order.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	url, up := natsServer(t).ClientURL(), newUpstream()
@@ -69,11 +69,11 @@ func TestShared(t *testing.T) {
 	times, last := map[string]int{}, ""
 	for _, d := range up.deliveries() {
 		if times[d.id]++; times[d.id] > 1 {
-			t.Errorf("%s came %d times", d.target, times[d.id])
+			t.Errorf("%s was delivered %d times", d.target, times[d.id])
 		}
 		if strings.HasPrefix(d.target, "/ordered/") {
 			if d.target <= last {
-				t.Errorf("%s came after %s", d.target, last)
+				t.Errorf("%s was delivered after %s", d.target, last)
 			}
 			last = d.target
 		}
@@ -81,15 +81,15 @@ func TestShared(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if by[0] == 0 || by[1] == 0 {
-		t.Errorf("of all, they delivered %v", by)
+		t.Errorf("deliveries by gateway: %v", by)
 	}
-	eventually(t, "both know that nothing is left", func() bool {
+	eventually(t, "both indexes are empty", func() bool {
 		a, b := all[0].Counts(t.Context()), all[1].Counts(t.Context())
 		return a.Queued+a.Delivering+b.Queued+b.Delivering == 0 && a.Ended == int64(len(ids))
 	})
 }
 
-// What a lost gateway had begun is delivered by another, once it has not been heard of for a while.
+// An item of a crashed gateway is delivered by another one after the claim has expired.
 func TestSharedLost(t *testing.T) {
 	t.Parallel()
 	url, up := natsServer(t).ClientURL(), newUpstream()
@@ -103,22 +103,22 @@ func TestSharedLost(t *testing.T) {
 	})
 	id := put(t, lost, Item{Rule: "r", Key: "k", Ordered: true, Target: "/first"})
 	<-inside
-	lost.current.Swap(nil).close() // as if it were gone: nothing opens it again
+	lost.current.Swap(nil).close() // simulates a crash: the session is not reopened
 	q, _ := run(t, Config{URL: url, ClaimTTL: 300 * time.Millisecond}, up.deliver)
 	if _, err := q.Cancel(t.Context(), id); !errors.Is(err, ErrDelivering) {
-		t.Errorf("cancelled what another delivers: %v", err)
+		t.Errorf("cancelled an item of another gateway: %v", err)
 	}
 	next := put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: "/second"})
 	eventually(t, "taken over", isState(t, q, id, Done))
 	eventually(t, "done", isState(t, q, next, Done))
 	got := up.deliveries()
 	if len(got) != 2 || got[0].target != "/first" || got[0].attempt != "2" || got[0].key != id {
-		t.Errorf("came %+v", got)
+		t.Errorf("deliveries: %+v", got)
 	}
 	close(leave)
 }
 
-// Who is slow and there keeps what it has begun.
+// A slow gateway keeps its claims.
 func TestSharedSlow(t *testing.T) {
 	t.Parallel()
 	url, up := natsServer(t).ClientURL(), newUpstream()
@@ -132,18 +132,18 @@ func TestSharedSlow(t *testing.T) {
 	id := put(t, first, Item{Rule: "r", Target: "/slow"})
 	eventually(t, "done", isState(t, first, id, Done))
 	if n := len(up.deliveries()); n != 1 {
-		t.Errorf("it came %d times", n)
+		t.Errorf("delivered %d times", n)
 	}
 }
 
-// A server that is not there yet is waited for, and nothing is accepted meanwhile.
+// The queue waits for a server that is not available yet. Until then nothing is accepted.
 func TestSharedLater(t *testing.T) {
 	t.Parallel()
 	address := netip.MustParseAddrPort(tcptest.FreeAddress(t))
 	up := newUpstream()
 	q, _ := run(t, Config{URL: "nats://" + address.String()}, up.deliver)
 	if _, err := q.Put(t.Context(), Item{}); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("accepted by nobody: %v", err)
+		t.Errorf("accepted without a server: %v", err)
 	}
 	natsServer(t, func(o *server.Options) { o.Port = int(address.Port()) })
 	var id string
@@ -152,7 +152,7 @@ func TestSharedLater(t *testing.T) {
 	eventually(t, "done", isState(t, q, id, Done))
 }
 
-// Streams that were removed are made again.
+// Removed streams are created again.
 func TestSharedStreamsRemoved(t *testing.T) {
 	t.Parallel()
 	url, up := natsServer(t).ClientURL(), newUpstream()
@@ -172,7 +172,8 @@ func TestSharedStreamsRemoved(t *testing.T) {
 	eventually(t, "done", isState(t, q, id, Done))
 }
 
-// In a cluster there are three copies, also if not all servers know each other yet, and one server less stops nothing.
+// In a cluster there are three replicas, also if the servers are not connected to each other yet. The queue works with one
+// server less.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	var ports []int
@@ -191,7 +192,7 @@ func TestCluster(t *testing.T) {
 	}
 	servers := []*server.Server{start(0), start(1), start(2)}
 	leads := func(s *server.Server) bool { return s.JetStreamIsLeader() }
-	eventually(t, "they have a leader", func() bool { return slices.ContainsFunc(servers, leads) })
+	eventually(t, "the cluster has a leader", func() bool { return slices.ContainsFunc(servers, leads) })
 	up := newUpstream()
 	q, _ := run(t, Config{URL: servers[0].ClientURL() + "," + servers[1].ClientURL()}, up.deliver)
 	accepted := map[string]bool{}
@@ -206,7 +207,7 @@ func TestCluster(t *testing.T) {
 	}
 	accept()
 	if n := q.current.Load().items.CachedInfo().Config.Replicas; n != 3 {
-		t.Errorf("there are %d copies", n)
+		t.Errorf("%d replicas", n)
 	}
 	servers[0].Shutdown()
 	for range 20 {
@@ -217,7 +218,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// Who follows the streams may be lost with a server: it is replaced, whether it says so or falls silent.
+// A consumer that is lost with a server is replaced, whether it is closed or only receives no messages.
 func TestSharedFollowersLost(t *testing.T) {
 	t.Parallel()
 	url, up := natsServer(t).ClientURL(), newUpstream()
@@ -230,16 +231,16 @@ func TestSharedFollowersLost(t *testing.T) {
 	eventually(t, "done", isState(t, q, put(t, q, Item{Rule: "r"}), Done))
 
 	s := &session{index: newIndex(q)}
-	for sweep, want := range []bool{false, false, true} { // one is stored that was not heard of
+	for sweep, want := range []bool{false, false, true} { // one stored item was not received
 		if got := s.consumerStalled(1); got != want {
 			t.Errorf("sweep %d: %v", sweep, got)
 		}
 	}
 	s.itemsReceived.Add(1)
 	if s.consumerStalled(1) {
-		t.Error("something was just heard")
+		t.Error("stalled after a received item")
 	}
 	if s.consumerStalled(uint64(s.index.len())) {
-		t.Error("all is known, and something was not heard of")
+		t.Error("stalled although all items were received")
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What was written is what is shown from then on, by the gateway that wrote it and by another: their indexes may lag behind the
-// streams, and what a client or an operator was told is never taken back.
+// After a write every gateway returns the new state or a later one, although indexes may lag behind the streams: a state that was
+// returned to a client or an operator is never followed by an earlier one.
 func TestStatusFollowsWrites(t *testing.T) {
 	t.Parallel()
 	url, up := natsServer(t).ClientURL(), newUpstream()
@@ -18,7 +18,7 @@ func TestStatusFollowsWrites(t *testing.T) {
 		dead = append(dead, put(t, q, Item{Rule: "dead", Key: "k", Target: "/dead", Attempts: 1}))
 		done = append(done, put(t, q, Item{Rule: "done", Key: "k", Target: "/x"}))
 	}
-	for _, id := range done { // as soon as the one says so, the other does
+	for _, id := range done { // as soon as one gateway returns it, the other does
 		eventually(t, "done", isState(t, q, id, Done))
 		shows(t, other, id, Done)
 	}
@@ -50,7 +50,7 @@ func TestStatusFollowsWrites(t *testing.T) {
 	}
 }
 
-// shows fails the test unless the status of an item is the state.
+// shows fails the test if the state of an item is not want.
 func shows(t *testing.T, q *Queue, id string, want State) {
 	t.Helper()
 	st, err := q.Get(t.Context(), id)

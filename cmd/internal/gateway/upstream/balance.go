@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// pick chooses a server that has not been tried, or any if all have.
+// pick returns a server that has not been tried, or any if all have.
 func (g *Group) pick(r *http.Request, tried []*server) *server {
 	if len(g.servers) == 1 {
 		return g.servers[0]
@@ -15,7 +15,7 @@ func (g *Group) pick(r *http.Request, tried []*server) *server {
 	set := g.current()
 	var s *server
 	switch g.cfg.LoadBalancing {
-	case LeastRequests:
+	case LeastRequest:
 		s = g.leastBusy(set.usable, tried)
 	case Hash:
 		s = set.rendezvous(hashOf(g.cfg.HashBy(r)), tried)
@@ -25,7 +25,7 @@ func (g *Group) pick(r *http.Request, tried []*server) *server {
 	if s != nil {
 		return s
 	}
-	// All that may be chosen have been tried; then one of the others, and at last the first again.
+	// All usable servers have been tried: use one of the others, and at last the first again.
 	for _, s := range g.servers {
 		if !slices.Contains(tried, s) {
 			return s
@@ -44,8 +44,8 @@ func (g *Group) next(order, tried []*server) *server {
 	return nil
 }
 
-// leastBusy has the fewest requests in flight for its weight. Where it begins to look moves on, so that equals take
-// turns.
+// leastBusy returns the server with the fewest requests in flight relative to its weight. The start of the search rotates, so
+// that equal servers take turns.
 func (g *Group) leastBusy(usable, tried []*server) (best *server) {
 	from, least := g.nextServer.Add(1), math.Inf(1)
 	for i := range usable {
@@ -60,9 +60,9 @@ func (g *Group) leastBusy(usable, tried []*server) (best *server) {
 	return best
 }
 
-// rendezvous is the server of a key by rendezvous hashing: each server draws a number for the key, and the highest has it.
-// When a server leaves, its keys alone move, to all others alike; when it comes back, they return. Every gateway draws
-// the same numbers.
+// rendezvous returns the server of a key by rendezvous hashing: each server has a hash for the key, and the highest wins. When
+// a server leaves, only its keys move, evenly to all others; when it comes back, they return. Every gateway computes the same
+// hashes.
 func (set *serverSet) rendezvous(key uint64, tried []*server) (best *server) {
 	var most uint64
 	highest := math.Inf(-1)
@@ -86,7 +86,7 @@ func (set *serverSet) rendezvous(key uint64, tried []*server) (best *server) {
 	return best
 }
 
-// hashOf is FNV-1a, well mixed. It is the same in every process.
+// hashOf returns the FNV-1a hash, mixed. It is the same in every process.
 func hashOf(text string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(text) {
@@ -95,7 +95,7 @@ func hashOf(text string) uint64 {
 	return mix(h)
 }
 
-// mix is the end of splitmix64: every bit of x changes half of the bits.
+// mix is the finalizer of splitmix64: every bit of x changes half of the bits on average.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -103,15 +103,15 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// A serverSet is the servers that may be chosen, until that changes.
+// A serverSet is an immutable set of the usable servers.
 type serverSet struct {
 	usable []*server
-	order  []*server     // of round robin: every server as often as it weighs, spread evenly
-	until  time.Duration // since the group started: when an ejection ends; 0 if none does
-	even   bool          // all weigh the same
+	order  []*server     // for round robin: every server as often as its weight, spread evenly
+	until  time.Duration // time since the start of the group when the next ejection ends; 0: none
+	even   bool          // all weights are equal
 }
 
-// current returns the servers that may be chosen now.
+// current returns the usable servers.
 func (g *Group) current() *serverSet {
 	set := g.serverSet.Load()
 	if set != nil && (set.until == 0 || time.Since(g.startedAt) < set.until) {
@@ -122,7 +122,7 @@ func (g *Group) current() *serverSet {
 	return g.rebuildLocked()
 }
 
-// rebuildLocked computes the set.
+// rebuildLocked computes and stores the set.
 func (g *Group) rebuildLocked() *serverSet {
 	set := &serverSet{even: true}
 	now := time.Since(g.startedAt)
@@ -149,8 +149,8 @@ func (g *Group) rebuildLocked() *serverSet {
 	return set
 }
 
-// spread lists every server as often as it weighs, none many times in a row: at each step all earn their weight, and
-// the richest pays for all. (nginx does the same.)
+// spread returns a list with every server as often as its weight, spread evenly. It is the smooth weighted round robin of
+// nginx: at each step every server gains its weight as credit, and the one with the most credit is chosen and loses the total.
 func spread(servers []*server) (order []*server) {
 	divisor, total := 0, 0
 	for _, s := range servers {
@@ -179,9 +179,9 @@ func gcd(a, b int) int {
 	return a
 }
 
-// succeeded ends a row of failures.
+// succeeded resets the consecutive failures.
 func (g *Group) succeeded(s *server) {
-	// Reading is cheap, and that is all that happens to servers that are well.
+	// Reading first avoids writes to shared memory for servers without failures.
 	if s.consecutiveFailures.Load() != 0 {
 		s.consecutiveFailures.Store(0)
 	}
@@ -203,10 +203,10 @@ func (g *Group) failed(s *server, f *failure) {
 	g.eject(s)
 }
 
-// maxEjectionFactor is how many times the first ejection time the longest is.
+// maxEjectionFactor is the ratio of the longest to the first ejection time.
 const maxEjectionFactor = 32
 
-// eject ejects a server, unless more than half of the group would be.
+// eject ejects a server, unless more than 50 % of the group would be ejected.
 func (g *Group) eject(s *server) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -232,5 +232,5 @@ func (g *Group) eject(s *server) {
 	s.consecutiveFailures.Store(0)
 	s.ejectedUntil.Store(int64(now + ejectedFor))
 	g.rebuildLocked()
-	g.cfg.Log.Warn("an upstream server rests", "upstream", g.cfg.Name, "server", s.name, "rest", ejectedFor.String())
+	g.cfg.Log.Warn("upstream server ejected", "upstream", g.cfg.Name, "server", s.name, "ejected_for", ejectedFor.String())
 }

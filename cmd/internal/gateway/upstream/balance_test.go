@@ -24,7 +24,7 @@ func named(n int) (servers []string) {
 	return servers
 }
 
-// chooser is a group whose requests fail at once, so that only who was chosen shows.
+// chooser returns a group whose requests fail at once, and a function that returns the server chosen for a key.
 func chooser(t testing.TB, cfg upstream.Config) (g *upstream.Group, choose func(key string) string) {
 	t.Helper()
 	chosen := ""
@@ -44,7 +44,7 @@ func chooser(t testing.TB, cfg upstream.Config) (g *upstream.Group, choose func(
 
 func byKey(r *http.Request) string { return r.Header.Get("X-Key") }
 
-// Every server gets as much as it weighs, exactly, and none many requests in a row.
+// Every server gets exactly the share of its weight, and none many requests in a row.
 func TestRoundRobin(t *testing.T) {
 	_, choose := chooser(t, upstream.Config{Servers: named(3), Weights: []int{5, 1, 2}})
 	n, row, last := map[string]int{}, 0, ""
@@ -64,9 +64,9 @@ func TestRoundRobin(t *testing.T) {
 	}
 }
 
-// Who is down gets nothing and the others share alike; when all are, all are used.
+// Unhealthy servers get no requests and the others equal shares; if all are unhealthy, all are used.
 func TestDownIsSkipped(t *testing.T) {
-	for _, balance := range []string{upstream.RoundRobin, upstream.LeastRequests, upstream.Hash} {
+	for _, balance := range []string{upstream.RoundRobin, upstream.LeastRequest, upstream.Hash} {
 		g, choose := chooser(t, upstream.Config{Servers: named(4), LoadBalancing: balance, HashBy: byKey})
 		count := func() map[string]int {
 			n := map[string]int{}
@@ -98,7 +98,7 @@ func TestDownIsSkipped(t *testing.T) {
 	}
 }
 
-// Whoever is busy gets less: requests go where the fewest are in flight, for their weight.
+// Requests go to the server with the fewest requests in flight relative to its weight.
 func TestLeastRequests(t *testing.T) {
 	hold := make(chan struct{})
 	var mu sync.Mutex
@@ -116,7 +116,7 @@ func TestLeastRequests(t *testing.T) {
 		})
 		servers = append(servers, at)
 	}
-	gw, g := gateway(t, upstream.Config{Servers: servers, Weights: []int{1, 1, 2}, LoadBalancing: upstream.LeastRequests})
+	gw, g := gateway(t, upstream.Config{Servers: servers, Weights: []int{1, 1, 2}, LoadBalancing: upstream.LeastRequest})
 	c := client(t)
 	var all sync.WaitGroup
 	for range 16 {
@@ -135,7 +135,7 @@ func TestLeastRequests(t *testing.T) {
 	all.Wait()
 }
 
-// When a server leaves, its keys alone move; when it comes back, they return. Shares follow the weights.
+// When a server leaves, only its keys move; when it comes back, they return. Shares follow the weights.
 func TestHash(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(2, 12).Draw(rt, "servers")
@@ -177,7 +177,7 @@ func TestHash(t *testing.T) {
 			if now := g.Owner(key); owner != fmt.Sprintf("http://s%d:80", gone) && now != owner {
 				rt.Errorf("%s moved from %s to %s", key, owner, now)
 			} else if now == fmt.Sprintf("http://s%d:80", gone) {
-				rt.Errorf("%s stays with who is down", key)
+				rt.Errorf("%s stays with an unhealthy server", key)
 			}
 		}
 		g.SetDown(gone, false)
@@ -189,7 +189,7 @@ func TestHash(t *testing.T) {
 	})
 }
 
-// Gateways agree, today and tomorrow: these owners must never change.
+// All gateways and versions choose the same server for a key: these owners must never change.
 func TestHashIsStable(t *testing.T) {
 	_, choose := chooser(t, upstream.Config{Servers: named(5), LoadBalancing: upstream.Hash, HashBy: byKey})
 	var got strings.Builder
@@ -201,8 +201,8 @@ func TestHashIsStable(t *testing.T) {
 	}
 }
 
-// A server that fails rests, longer each time, and one failure after a rest is enough for the next. At most half of a
-// group rests.
+// A failing server is ejected, longer each time, and one failure after an ejection is enough for the next. At most 50 % of a
+// group is ejected.
 func TestOutlierDetection(t *testing.T) {
 	bubbleWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		var fails atomic.Bool
@@ -230,7 +230,7 @@ func TestOutlierDetection(t *testing.T) {
 				t.Errorf("%d of 5 failed", n)
 			}
 			if n := round(10); n > 1 {
-				t.Errorf("%d failed while it should rest", n)
+				t.Errorf("%d failed while the server should be ejected", n)
 			}
 			s := g.Status()[0]
 			if s.State != upstream.StateEjected || s.Failures != 3 || s.Ejections != 1 || s.EjectedFor != 10*time.Second {
@@ -238,8 +238,8 @@ func TestOutlierDetection(t *testing.T) {
 			}
 			for i, ejectedFor := range []time.Duration{20 * time.Second, 40 * time.Second} {
 				<-time.After(ejectedFor / 2)
-				if n := round(10); n != 1 { // on trial
-					t.Errorf("%d failed after rest %d", n, i)
+				if n := round(10); n != 1 { // on probation
+					t.Errorf("%d failed after ejection %d", n, i)
 				}
 				if s := g.Status()[0]; s.EjectedFor != ejectedFor || s.Ejections != int64(i)+2 {
 					t.Errorf("%+v", s)
@@ -251,10 +251,10 @@ func TestOutlierDetection(t *testing.T) {
 				t.Errorf("%d failed, %+v", n, g.Status()[0])
 			}
 			fails.Store(true)
-			if n := round(4); n != 2 { // it succeeded: a single failure is not enough any more
+			if n := round(4); n != 2 { // after a success one failure is no longer enough
 				t.Errorf("%d failed", n)
 			}
-			<-time.After(200 * time.Second) // well for long: its rests are forgotten
+			<-time.After(200 * time.Second) // not ejected for long: the ejection time is reset
 			round(2)
 			if s := g.Status()[0]; s.EjectedFor != 10*time.Second {
 				t.Errorf("%+v", s)
@@ -291,20 +291,20 @@ func TestEjectsAtMostHalf(t *testing.T) {
 
 func TestConfigErrors(t *testing.T) {
 	for want, cfg := range map[string]upstream.Config{
-		"there is none":                  {},
-		"write scheme://host:port":       {Servers: []string{"127.0.0.1:80"}},
-		"begin with http://, https://":   {Servers: []string{"ftp://127.0.0.1:80"}},
-		"and nothing else":               {Servers: []string{"http://a:80/path"}},
-		"is there twice":                 {Servers: []string{"http://a", "http://a:80"}},
-		`"fastest" is not known`:         {Servers: named(1), LoadBalancing: "fastest"},
-		"hash needs hash_by":             {Servers: named(1), LoadBalancing: "hash"},
-		"write one for each":             {Servers: named(2), Weights: []int{1}},
-		"not between 1 and 100":          {Servers: named(1), Weights: []int{0}},
-		"cert and key belong together":   {Servers: named(1), TLS: upstream.TLS{Cert: "x"}},
-		"idle: -1s is negative":          {Servers: named(1), Timeouts: upstream.Timeouts{Idle: -1e9}},
-		"does not begin with a slash":    {Servers: named(1), HealthCheck: &upstream.HealthCheck{Path: "healthz"}},
-		"no such file":                   {Servers: []string{"https://a"}, TLS: upstream.TLS{CA: "missing.pem"}},
-		"servers: \"http://[::1\" is no": {Servers: []string{"http://[::1"}},
+		"servers: is empty":                      {},
+		"use scheme://host:port":                 {Servers: []string{"127.0.0.1:80"}},
+		"is not http, https or h2c":              {Servers: []string{"ftp://127.0.0.1:80"}},
+		"scheme://host:port only":                {Servers: []string{"http://a:80/path"}},
+		"is listed twice":                        {Servers: []string{"http://a", "http://a:80"}},
+		`"fastest" is not known`:                 {Servers: named(1), LoadBalancing: "fastest"},
+		"hash needs hash_by":                     {Servers: named(1), LoadBalancing: "hash"},
+		"set one for each":                       {Servers: named(2), Weights: []int{1}},
+		"not between 1 and 100":                  {Servers: named(1), Weights: []int{0}},
+		"cert_file and key_file belong together": {Servers: named(1), TLS: upstream.TLS{Cert: "x"}},
+		"idle: -1s is negative":                  {Servers: named(1), Timeouts: upstream.Timeouts{Idle: -1e9}},
+		"does not begin with a slash":            {Servers: named(1), HealthCheck: &upstream.HealthCheck{Path: "healthz"}},
+		"no such file":                           {Servers: []string{"https://a"}, TLS: upstream.TLS{CA: "missing.pem"}},
+		`"http://[::1" is not a URL`:             {Servers: []string{"http://[::1"}},
 	} {
 		cfg.Name = "api"
 		if _, err := upstream.New(cfg); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `upstream "api"`) {

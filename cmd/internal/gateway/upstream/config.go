@@ -13,89 +13,91 @@ import (
 	"time"
 )
 
-// How a group chooses among its servers.
+// Load balancing algorithms.
 const (
-	RoundRobin    = "round_robin"
-	LeastRequests = "least_requests"
-	Hash          = "hash"
+	RoundRobin   = "round_robin"
+	LeastRequest = "least_request"
+	Hash         = "hash"
 )
 
-// Config describes a group of servers. Durations and counts of zero are the defaults.
+// Config is the configuration of a group of servers. Zero durations and counts mean the defaults.
 type Config struct {
 	Name string
-	// Servers are http://host:port, https://host:port, where HTTP/2 is spoken if the server offers it, or h2c://host:port,
-	// which is HTTP/2 in plain text, as gRPC servers speak it inside a network.
+	// Servers are http://host:port, https://host:port, with HTTP/2 if the server supports it, or h2c://host:port, which is
+	// HTTP/2 without TLS, as gRPC servers use it inside a network.
 	Servers []string
-	// Weights are how much of the requests each server gets, beside the others; nil gives all the same.
+	// Weights are the relative shares of requests per server; nil means equal shares.
 	Weights []int
-	// LoadBalancing is RoundRobin, the default, LeastRequests or Hash.
+	// LoadBalancing is RoundRobin, the default, LeastRequest or Hash.
 	LoadBalancing string
-	// HashBy is what requests that belong on the same server share; Hash needs it.
+	// HashBy returns the key of a request: requests with equal keys go to the same server. Hash requires it.
 	HashBy func(*http.Request) string
 
 	HealthCheck      *HealthCheck // nil: none
 	OutlierDetection OutlierDetection
 	Timeouts         Timeouts
-	// Retries is how often a request that may be repeated is, 1 by default; negative: never.
+	// Retries is the maximum number of retries of a request; the default is 1, negative means none.
 	Retries int
 	TLS     TLS
-	// MaxIdleConns is how many unused connections to each server are kept for the next requests, 256 by default.
+	// MaxIdleConns is the maximum number of idle connections per server; the default is 256.
 	MaxIdleConns int
 
-	// Merge decides what of the upstream's header goes into the answer's, which may have been written to before; by
-	// default all is added. Hop-by-hop fields are gone by then.
-	Merge func(answer, upstream http.Header)
-	// OnServerChosen is called with the server that a request goes to, again if it goes to another.
+	// Merge adds the upstream's header, without hop-by-hop fields, to the header of the response, in which fields may already
+	// be set. The default adds all fields.
+	Merge func(response, upstream http.Header)
+	// OnServerChosen is called with the server that a request is sent to, and again for each retry.
 	OnServerChosen func(r *http.Request, server string)
-	// Client is the address of the client whose request has the context, by which it gets its share; zero: not known.
+	// Client returns the client's address of the request with the context, for its share of connections; the zero Prefix means
+	// unknown.
 	Client func(context.Context) netip.Prefix
 	Log    *slog.Logger
 
-	// Of tests:
+	// Set by tests:
 	dial        func(ctx context.Context, network, address string) (net.Conn, error)
 	disablePool bool
 	slow        *slowWriters
 }
 
-// HealthCheck is how the health of servers is checked.
+// HealthCheck is the configuration of active health checks.
 type HealthCheck struct {
-	Path     string        // asked with GET; "/" by default
-	Host     string        // the Host that is asked for; the server's by default
-	Interval time.Duration // between two questions, a tenth more or less; 5s by default
-	Timeout  time.Duration // for an answer; 1s by default
-	// HealthyThreshold and UnhealthyThreshold are how many checks in a row change the state, 2 and 3 by default. The first check after
-	// the start decides alone.
+	Path     string        // path of the GET request; default "/"
+	Host     string        // Host header of the request; default the server's
+	Interval time.Duration // between two checks, ± 10 % jitter; default 5 s
+	Timeout  time.Duration // of a check; default 1 s
+	// HealthyThreshold and UnhealthyThreshold are the numbers of consecutive checks that change the state; the defaults are 2
+	// and 3. The first check after the start changes it alone.
 	HealthyThreshold, UnhealthyThreshold int
-	// Status is the answer that is expected; by default anything from 200 to 399.
+	// Status is the expected status; 0 means 200 to 399.
 	Status int
 }
 
-// OutlierDetection is when a server that fails requests is ejected.
+// OutlierDetection configures when a server that fails requests is ejected.
 type OutlierDetection struct {
-	// ConsecutiveFailures, 5 by default, eject a server; after it one failure is enough until a request succeeds. A failure is
-	// a connection that cannot be made or ends without an answer, or an answer that does not begin in time or breaks off.
-	// Negative: servers are never ejected.
+	// ConsecutiveFailures is the number of consecutive failures before a server is ejected; the default is 5, negative disables
+	// ejection. After an ejection one failure is enough until a request succeeds. Failures are failed connections, connections
+	// that end without a response, and responses that do not start in time or are truncated.
 	ConsecutiveFailures int
-	// EjectionTime is how long the first ejection is, 10s by default. Each further one is twice as long, up to 32 times, until the
-	// server has been healthy for ten times EjectionTime. At most half of a group is ejected at a time, so a single server never is.
+	// EjectionTime is the duration of the first ejection; the default is 10 s. It doubles with each further ejection, up to a
+	// factor of 32, until the server has not been ejected for 10 × EjectionTime. At most 50 % of the servers are ejected, so a
+	// single server never is.
 	EjectionTime time.Duration
 }
 
-// Timeouts of a request.
+// Timeouts are the timeouts of a request.
 type Timeouts struct {
-	Connect time.Duration // for a connection, 1s by default
-	TLS     time.Duration // for its handshake, 5s by default
-	Header  time.Duration // from the end of the request until the answer begins, 30s by default
-	Idle    time.Duration // between two parts of a body, in either direction, 90s by default
-	Upgrade time.Duration // without a byte on an upgraded connection, 10m by default
-	Total   time.Duration // for everything; 0: no bound
+	Connect time.Duration // to open a connection; default 1 s
+	TLS     time.Duration // of the TLS handshake; default 5 s
+	Header  time.Duration // from the end of the request to the start of the response; default 30 s
+	Idle    time.Duration // between two parts of a body, in either direction; default 90 s
+	Upgrade time.Duration // without data on an upgraded connection; default 10 min
+	Total   time.Duration // of the whole request; 0: none
 }
 
-// TLS is how servers named https:// are spoken to. The files are read anew for each connection.
+// TLS is the TLS configuration for https:// servers. The files are read again for each connection.
 type TLS struct {
-	CA         string // file of the authorities that sign servers' certificates; the system's by default
-	Cert, Key  string // files of our own certificate, for servers that ask for one
-	ServerName string // the name in servers' certificates; the host by default
+	CA         string // file with the CA certificates of the servers; default the system's
+	Cert, Key  string // files of the client certificate, for servers that require one
+	ServerName string // name in the servers' certificates; default the host
 }
 
 func (c *Config) setDefaults() {
@@ -132,25 +134,25 @@ func (c *Config) setDefaults() {
 
 const maxWeight = 100
 
-// check returns what is wrong with a configuration, in words for its author.
+// check returns the first error of the configuration.
 func (c *Config) check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("upstream %q: %w", c.Name, fmt.Errorf(format, args...))
 	}
 	if len(c.Servers) == 0 {
-		return bad("servers: there is none; write at least one, such as http://127.0.0.1:9001")
+		return bad("servers: is empty; add at least one, such as http://127.0.0.1:9001")
 	}
 	switch c.LoadBalancing {
-	case RoundRobin, LeastRequests:
+	case RoundRobin, LeastRequest:
 	case Hash:
 		if c.HashBy == nil {
-			return bad("balance: hash needs hash_by, which says what requests of the same server share")
+			return bad("load_balancing: hash needs hash_by, which says what requests of the same server share")
 		}
 	default:
-		return bad("balance: %q is not known; write %s, %s or %s", c.LoadBalancing, RoundRobin, LeastRequests, Hash)
+		return bad("load_balancing: %q is not known; write %s, %s or %s", c.LoadBalancing, RoundRobin, LeastRequest, Hash)
 	}
 	if c.Weights != nil && len(c.Weights) != len(c.Servers) {
-		return bad("weights: %d for %d servers; write one for each", len(c.Weights), len(c.Servers))
+		return bad("weights: %d for %d servers; set one for each", len(c.Weights), len(c.Servers))
 	}
 	for _, w := range c.Weights {
 		if w < 1 || w > maxWeight {
@@ -158,11 +160,11 @@ func (c *Config) check() error {
 		}
 	}
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
-		return bad("tls: cert and key belong together; one is missing")
+		return bad("tls: cert_file and key_file belong together; one is missing")
 	}
 	t := c.Timeouts
 	for name, d := range map[string]time.Duration{
-		"connect": t.Connect, "tls": t.TLS, "header": t.Header, "idle": t.Idle, "upgrade": t.Upgrade, "total": t.Total, "rest": c.OutlierDetection.EjectionTime,
+		"connect": t.Connect, "tls": t.TLS, "response_header": t.Header, "idle": t.Idle, "upgrade": t.Upgrade, "total": t.Total, "ejection_time": c.OutlierDetection.EjectionTime,
 	} {
 		if d < 0 {
 			return bad("%s: %v is negative", name, d)
@@ -171,19 +173,19 @@ func (c *Config) check() error {
 	if h := c.HealthCheck; h != nil {
 		switch {
 		case !strings.HasPrefix(h.Path, "/"):
-			return bad("health: path: %q does not begin with a slash", h.Path)
+			return bad("health_check: path: %q does not begin with a slash", h.Path)
 		case h.Interval < 0 || h.Timeout < 0 || h.HealthyThreshold < 0 || h.UnhealthyThreshold < 0:
-			return bad("health: interval, timeout, healthy and unhealthy cannot be negative")
+			return bad("health_check: interval, timeout, healthy_threshold and unhealthy_threshold cannot be negative")
 		}
 	}
 	return nil
 }
 
-// parseServer reads a server's address. TLS and plain HTTP/2 are told apart by the scheme.
+// parseServer parses the URL of a server. Its scheme selects TLS and HTTP/2 without TLS.
 func parseServer(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("servers: %q is no address; write scheme://host:port, such as http://127.0.0.1:9001", text)
+		return nil, fmt.Errorf("servers: %q is not a URL; use scheme://host:port, such as http://127.0.0.1:9001", text)
 	}
 	port := ""
 	switch u.Scheme {
@@ -192,10 +194,10 @@ func parseServer(text string) (*url.URL, error) {
 	case "https":
 		port = "443"
 	default:
-		return nil, fmt.Errorf("servers: %q: begin with http://, https:// or h2c://", text)
+		return nil, fmt.Errorf("servers: %q: scheme is not http, https or h2c", text)
 	}
 	if u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || (u.Path != "" && u.Path != "/") {
-		return nil, fmt.Errorf("servers: %q: write scheme://host:port and nothing else; paths are routes' business", text)
+		return nil, fmt.Errorf("servers: %q: use scheme://host:port only; paths belong to routes", text)
 	}
 	if u.Port() != "" {
 		port = u.Port()

@@ -6,5 +6,5 @@ import "net"
 
 func newConnCheck(net.Conn) func() bool { return func() bool { return false } }
 
-// canCheckConns reports whether connections can be checked here. Where they cannot, http.Transport does everything.
+// canCheckConns reports whether idle connections can be checked on this platform. If not, http.Transport sends all requests.
 const canCheckConns = false

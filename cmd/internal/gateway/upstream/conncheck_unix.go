@@ -7,11 +7,12 @@ import (
 	"syscall"
 )
 
-// newConnCheck returns a function that reports whether an unused connection is still open and silent, without waiting.
+// newConnCheck returns a function that reports whether an idle connection is still open and has no unread data. It does not
+// block.
 func newConnCheck(conn net.Conn) func() bool {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
-		return always // a test's
+		return always // a connection of a test
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {
@@ -31,5 +32,5 @@ func newConnCheck(conn net.Conn) func() bool {
 
 func always() bool { return true }
 
-// canCheckConns reports whether connections can be checked here.
+// canCheckConns reports whether idle connections can be checked on this platform.
 const canCheckConns = true

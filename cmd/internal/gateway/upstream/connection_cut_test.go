@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
 )
 
-// A server whose responses break off is ejected like one that does not respond, and one success is enough to begin anew.
+// A server whose responses are truncated is ejected like one that does not respond, and one success resets the count.
 func TestCutOff(t *testing.T) {
 	var whole atomic.Bool
 	http1 := func(conn net.Conn, in *bufio.Reader) {
@@ -55,7 +55,7 @@ func TestCutOff(t *testing.T) {
 		cfg.OutlierDetection = upstream.OutlierDetection{ConsecutiveFailures: 3}
 		gw, g := gateway(t, cfg)
 		broken := func(rounds int) (n int) {
-			for range 2 * rounds { // every other goes to the other server
+			for range 2 * rounds { // every second request goes to the other server
 				res, err := client(t).Do(request(t, "GET", gw.URL, ""))
 				if err == nil {
 					_, err = io.Copy(io.Discard, res.Body)
@@ -69,18 +69,18 @@ func TestCutOff(t *testing.T) {
 		}
 		whole.Store(false)
 		if n := broken(2); n != 2 {
-			t.Errorf("%s: %d of 2 broke off", name, n)
+			t.Errorf("%s: %d of 2 truncated", name, n)
 		}
 		whole.Store(true)
 		if n := broken(1); n != 0 {
-			t.Errorf("%s: a whole response broke off", name)
+			t.Errorf("%s: a complete response was truncated", name)
 		}
-		for g.Status()[0].InFlight > 0 { // the success is noted after its last byte was sent
+		for g.Status()[0].InFlight > 0 { // the success is recorded after the last byte was sent
 			runtime.Gosched()
 		}
 		whole.Store(false)
 		if n := broken(10); n != 3 {
-			t.Errorf("%s: %d broke off until the server was ejected, want 3", name, n)
+			t.Errorf("%s: %d truncated before the server was ejected, want 3", name, n)
 		}
 		if st := g.Status()[0]; st.State != upstream.StateEjected || st.Ejections != 1 || st.Failures != 5 {
 			t.Errorf("%s: %+v", name, st)
@@ -88,7 +88,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// A client that leaves in the middle of a response, or does not send all of its request, does not speak against the server.
+// A client that disconnects in the middle of a response, or does not send its complete request, is no failure of the server.
 func TestCutOffByClients(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(at string) upstream.Config) {
 		at := origin(t, func(w http.ResponseWriter, r *http.Request) {

@@ -11,13 +11,13 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/pemfile"
 )
 
-// A dialError is a connection that could not be made: not a byte of any request was sent.
+// A dialError is the error of a failed connection: no byte of a request was sent.
 type dialError struct{ err error }
 
 func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-// dial connects to the server, whatever address the transport asks for.
+// dial connects to the server. It ignores the address that the transport passes.
 func (s *server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.group.cfg.Timeouts.Connect)
 	defer cancel()
@@ -28,13 +28,13 @@ func (s *server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return conn, nil
 }
 
-// A tlsDialer makes connections with TLS, by certificates as they are in their files at the time.
+// A tlsDialer opens TLS connections. It reads the certificate files for each connection.
 type tlsDialer struct {
 	server *server
-	offers []string // protocols, the best first
+	offers []string // ALPN protocols, preferred first
 
 	mu   sync.Mutex
-	last *tls.Config // the last that could be read
+	last *tls.Config // the last valid configuration
 }
 
 func newTLSDialer(s *server, offers ...string) (*tlsDialer, error) {
@@ -43,7 +43,8 @@ func newTLSDialer(s *server, offers ...string) (*tlsDialer, error) {
 	return d, err
 }
 
-// config reads the files. When they cannot be read, as while they are being replaced, the last that could is used.
+// config reads the files. If they cannot be read, for example while they are being replaced, it returns the last valid
+// configuration.
 func (d *tlsDialer) config() (*tls.Config, error) {
 	c, err := d.read()
 	d.mu.Lock()
@@ -53,14 +54,14 @@ func (d *tlsDialer) config() (*tls.Config, error) {
 	} else if d.last == nil {
 		return nil, err
 	} else {
-		d.server.group.log.warn("certificates of an upstream cannot be read; the last ones are used", d.server.group, d.server, err)
+		d.server.group.log.warn("reading upstream certificates failed, previous ones in use", d.server.group, d.server, err)
 	}
 	return d.last, nil
 }
 
 func (d *tlsDialer) read() (*tls.Config, error) {
 	from := d.server.group.cfg.TLS
-	// No sessions are kept: one that is resumed goes on with the certificates it began with.
+	// Sessions are not resumed, because a resumed session would keep the certificates of the first handshake.
 	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: d.offers, ServerName: from.ServerName}
 	if c.ServerName == "" {
 		c.ServerName = d.server.url.Hostname()
@@ -68,7 +69,7 @@ func (d *tlsDialer) read() (*tls.Config, error) {
 	if from.CA != "" {
 		var err error
 		if c.RootCAs, err = pemfile.Pool(from.CA); err != nil {
-			return nil, fmt.Errorf("tls: ca: %w", err)
+			return nil, fmt.Errorf("tls: ca_file: %w", err)
 		}
 	}
 	if from.Cert != "" {

@@ -1,30 +1,31 @@
 // Package upstream forwards requests to a group of servers.
 //
-// A [Group] is an http.Handler: it chooses a server, hands it the request, and hands its answer back as it comes. It
-// checks its servers, ejects those that fail, and tries another where that is safe. It decides nothing about whether a
-// request may pass and trusts nothing in it: who it is for is the configuration's choice alone.
+// A [Group] is an http.Handler: it chooses a server, forwards the request, and streams the response back. It runs health
+// checks, ejects failing servers (outlier detection), and retries on another server if that is safe. It makes no decision
+// whether a request is allowed. Nothing in a request affects where it is sent, only the configuration does.
 //
-// # Which server
+// # Load balancing
 //
-// [Config.LoadBalancing] chooses among the servers that are neither down by their health check nor ejected. If none is left,
-// all are used: a check that is wrong must not turn an outage of some into an outage of everything.
+// [Config.LoadBalancing] chooses among the servers that are neither unhealthy nor ejected. If none is left, all servers are
+// used, because a wrong health check must not turn a partial outage into a complete one.
 //
-// # What is tried again
+// # Retries
 //
-// A request that no byte was sent of, because its connection could not be made, goes to another server, whatever it is.
-// A request whose connection ended before a byte of the answer goes to another server if its method is safe to repeat
-// and it has no body, and only as long as such retries are few beside the requests. So does one that a server of HTTP/2
-// declares unprocessed, whatever its method, if its body is held. Nothing else is ever sent twice: no POST of which a byte
-// was written otherwise, nothing whose answer has begun.
+//   - A request of which no byte was sent, because the connection failed, goes to another server, whatever its method.
+//   - A request whose connection ended before the first byte of the response goes to another server if its method is
+//     idempotent and it has no body, within the retry budget.
+//   - So does a request that an HTTP/2 server declares unprocessed, whatever its method, if its body is buffered.
+//   - No other request is sent twice: no POST of which a byte was written, and none whose response has started.
 //
-// # What counts against a server
+// # Failures
 //
-// Not what a request causes: one that cannot be sent, that the server calls malformed or too large, or whose connection
-// ends while its head is larger than all servers accept or its body is still being sent.
+// Failures that a request causes do not count against a server: the request cannot be sent, the server rejects it as
+// malformed or too large, or the connection ends while the head is larger than all servers accept or while the body is
+// still being sent.
 //
-// # What callers see
+// # Responses
 //
-// 502, 503 and 504 are answered as application/problem+json that says nothing of the inside; the reasons are logged. An
-// answer that breaks off is broken off for the caller too, by panicking with http.ErrAbortHandler: it never looks whole.
-// A caller that left is counted as 499, which it does not see.
+// 502, 503 and 504 are sent as application/problem+json without internal details; the reasons are logged. If a response of a
+// server is truncated, the response to the caller is aborted too, by a panic with http.ErrAbortHandler, so that it never
+// looks complete. A caller that disconnected is recorded as 499.
 package upstream

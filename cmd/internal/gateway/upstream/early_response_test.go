@@ -8,8 +8,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 )
 
-// A server that answers without having read the request, while its caller is in no hurry to send it: the caller gets the
-// answer, and the request does not linger.
+// A server responds before it has read the request, which the caller sends slowly: the caller gets the response, and the request
+// ends.
 func TestEarlyResponse(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		at := origin(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -19,7 +19,7 @@ func TestEarlyResponse(t *testing.T) {
 		done := make(chan struct{}, 1)
 		gw, g := gatewayWith(t, to(at), func(h http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				defer func() { done <- struct{}{} }() // also if the connection is given up because of what was not read
+				defer func() { done <- struct{}{} }() // also if the connection is closed because of the unread body
 				h.ServeHTTP(w, r)
 			})
 		})
@@ -43,7 +43,7 @@ func TestEarlyResponse(t *testing.T) {
 	})
 }
 
-// A body that the gateway's own bound cuts off is the caller's fault.
+// A body that exceeds the gateway's maximum is an error of the caller.
 func TestTooLarge(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		at := origin(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// WithDial has a group connect by another way than the network.
+// WithDial replaces the function that opens connections.
 func (c Config) WithDial(dial func(ctx context.Context, network, address string) (net.Conn, error)) Config {
 	c.dial = dial
 	return c
 }
 
-// With names the servers.
+// With sets the servers.
 func (c Config) With(servers []string) Config {
 	c.Servers = servers
 	return c
 }
 
-// WithSlow bounds the responses of HTTP/2 that wait for their clients.
+// WithSlow sets the maximum number of HTTP/2 responses that wait for their clients.
 func (c Config) WithSlow(most int) Config {
 	c.slow = &slowWriters{limit: most}
 	return c
@@ -31,13 +31,13 @@ func (c Config) WithoutPool() Config {
 	return c
 }
 
-// Owner is the server of a key among those that may be chosen.
+// Owner returns the server of a key among the usable ones.
 func (g *Group) Owner(key string) string { return g.current().rendezvous(hashOf(key), nil).name }
 
-// SetDown is a verdict of the health check.
-func (g *Group) SetDown(i int, down bool) { g.setDown(g.servers[i], down, "a test says so") }
+// SetDown sets the result of the health check.
+func (g *Group) SetDown(i int, down bool) { g.setDown(g.servers[i], down, "set by a test") }
 
-// IdleConns is how many connections of pools wait for requests.
+// IdleConns returns the number of idle connections in pools.
 func (g *Group) IdleConns() (n int) {
 	for _, s := range g.servers {
 		s.pool.mu.Lock()
@@ -47,8 +47,8 @@ func (g *Group) IdleConns() (n int) {
 	return n
 }
 
-// IdleConnFaults lists what round trips have left on the connections that wait for requests. Connections of tests tell their
-// deadlines.
+// IdleConnFaults returns the state that round trips have left on idle connections. The connections must be those of tests, which
+// record their deadlines.
 func (g *Group) IdleConnFaults() (faults []string) {
 	for _, s := range g.servers {
 		s.pool.mu.Lock()
@@ -68,7 +68,7 @@ func (g *Group) IdleConnFaults() (faults []string) {
 	return faults
 }
 
-// HTTP2InUse reports whether anything is counted for requests on connections of HTTP/2.
+// HTTP2InUse reports whether HTTP/2 connections have requests or dials in progress.
 func (g *Group) HTTP2InUse() bool {
 	for _, s := range g.servers {
 		for _, p := range []*h2Pool{s.h2, s.alone} {

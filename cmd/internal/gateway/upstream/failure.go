@@ -15,14 +15,14 @@ import (
 	"github.com/sluiceproject/sluice/internal/problem"
 )
 
-// kinds of failure.
+// failKind is the kind of a failure.
 type failKind int
 
 const (
 	failDial        failKind = iota // no connection: nothing was sent
-	failTimeout                     // the answer did not begin in time
-	failBroken                      // the connection ended, or what came was no answer
-	failRepeatable                  // so it did before a byte of an answer, and sending the request again can do no harm
+	failTimeout                     // the response did not start in time
+	failBroken                      // the connection ended, or the response is invalid
+	failRepeatable                  // the connection ended before a byte of the response, and the request may be repeated
 	failRequestBody                 // the caller stopped sending its request
 	failRequest                     // the request cannot be sent
 	failKinds
@@ -32,36 +32,36 @@ var failNames = [failKinds]string{"dial", "timeout", "broken", "repeatable", "re
 
 func (k failKind) String() string { return failNames[k] }
 
-// A failure is why a server has not answered.
+// A failure is the reason why there is no response of a server.
 type failure struct {
 	kind     failKind
-	answered bool // a byte of an answer has come
-	excused  bool // the request may be why: the server is not to blame
+	answered bool // a byte of the response was received
+	excused  bool // the request may be the cause, so that it does not count against the server
 	err      error
 }
 
-// fails reports whether it speaks against the server.
+// fails reports whether the failure counts against the server.
 func (f *failure) fails() bool {
 	return !f.excused && f.kind != failRequestBody && f.kind != failRequest
 }
 
-// acceptedHead is a length of request heads that servers of all kinds accept. Some end the connection without a response,
-// or before it can be read, when a head is longer than they accept.
+// acceptedHead is the length of a request head that all common servers accept. Some servers close the connection without a
+// response, or before it can be read, if a head is longer than they accept.
 const acceptedHead = 8 << 10
 
-var errHeadTooLarge = errors.New("its header is larger than the server accepts")
+var errHeadTooLarge = errors.New("request header larger than the server accepts")
 
-// An unprocessedError is a request of which the server said that it did nothing.
+// An unprocessedError is the error of a request that the server declared unprocessed.
 type unprocessedError struct {
 	err   error
-	names bool // an error, which may be this request's
+	names bool // the server sent an error code, which this request may have caused
 }
 
 func (e *unprocessedError) Error() string { return e.err.Error() }
 func (e *unprocessedError) Unwrap() error { return e.err }
 
-// excuse looks at a connection that ended without a response, or in the middle of one, for what the request has to do with it.
-// head is the length of the request's head. Clients must not be able to make a server look bad.
+// excuse checks whether the request may have caused the end of a connection without a complete response, because clients must
+// not be able to get a server ejected. head is the length of the request's head.
 func (rt *roundTrip) excuse(f *failure, head int) {
 	var unprocessed *unprocessedError
 	var lost *lostError
@@ -70,7 +70,7 @@ func (rt *roundTrip) excuse(f *failure, head int) {
 		return
 	case errors.As(f.err, &unprocessed) && (head <= acceptedHead || !unprocessed.names):
 		f.kind = failRepeatable
-		if rt.body != nil { // which is not kept
+		if rt.body != nil { // it is not buffered
 			f.kind = failBroken
 		}
 		f.excused = head > acceptedHead && errors.As(f.err, &lost)
@@ -78,18 +78,18 @@ func (rt *roundTrip) excuse(f *failure, head int) {
 		f.kind, f.err = failRequest, fmt.Errorf("%w: %w", errHeadTooLarge, f.err)
 		return
 	case rt.body != nil && !rt.body.isComplete():
-		// Some servers do so with a body that they do not want.
+		// Some servers close the connection to reject a body.
 		f.excused = true
 	}
-	// One connection is one failure, however many requests end with it, and whichever of them may be why.
+	// A lost connection is one failure, however many requests end with it, and whichever of them may be the cause.
 	if !f.excused && errors.As(f.err, &lost) {
 		f.excused = lost.conn.lost.Swap(true)
 	}
 }
 
-var errCallerStalled = errors.New("the caller stopped sending")
+var errCallerStalled = errors.New("caller stopped sending")
 
-// failureOf sorts an error that came instead of an answer.
+// failureOf classifies the error of a request without a response.
 func failureOf(r *http.Request, err error, answered bool) *failure {
 	if ctx := r.Context(); ctx.Err() != nil && !errors.Is(err, errCallerStalled) && !endsEarly(err) {
 		err = context.Cause(ctx)
@@ -112,21 +112,21 @@ func failureOf(r *http.Request, err error, answered bool) *failure {
 	case errors.Is(err, errCallerStalled):
 		f.kind = failRequestBody
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		// Nobody knows how far the server has come, and it has had its time.
+		// The server may have processed the request, and its timeout has expired.
 		f.kind = failTimeout
 	}
 	return f
 }
 
-// endsEarly reports whether the caller ended its side of the connection in the middle of its request. Its context ends with
-// that, though it may still read.
+// endsEarly reports whether the caller closed its side of the connection in the middle of its request. This cancels its
+// context, although it may still read.
 func endsEarly(err error) bool {
 	var request *requestError
 	return errors.As(err, &request) && errors.Is(request.err, io.ErrUnexpectedEOF)
 }
 
-// idempotent reports whether a request may arrive twice: by its method, and only without a body, which is not kept. Requests of
-// HTTP/2 clients have a Body in any case, and a length of 0 if there is none.
+// idempotent reports whether a request may be sent twice: its method is idempotent and it has no body, which is not buffered.
+// Requests of HTTP/2 clients always have a Body, and a length of 0 if it is empty.
 func idempotent(r *http.Request) bool {
 	if r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody {
 		return false
@@ -138,49 +138,49 @@ func idempotent(r *http.Request) bool {
 	return false
 }
 
-// statusClientClosed is what a caller that left is counted as. It does not see it.
+// statusClientClosed is the recorded status of a caller that has disconnected.
 const statusClientClosed = 499
 
-// refuse answers in the server's place.
+// refuse writes the response to a request that failed.
 func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *failure) {
-	if clientClosed(r.Context()) && f.kind != failRequestBody && !endsEarly(f.err) { // ending its reads ends its context too
+	if clientClosed(r.Context()) && f.kind != failRequestBody && !endsEarly(f.err) { // a half-closed connection cancels the context too
 		w.WriteHeader(statusClientClosed)
 		return
 	}
 	if !f.fails() {
 		problem.SetAside(w)
 	}
-	g.log.warn("a request could not be forwarded", g, s, f.err)
+	g.log.warn("forwarding failed", g, s, f.err)
 	var request *requestError
 	switch {
 	case f.kind == failRequestBody:
 		w.Header().Set("Connection", "close")
-		answer(w, http.StatusRequestTimeout, "The request did not arrive completely.")
+		writeProblem(w, http.StatusRequestTimeout, "The request did not arrive completely.")
 	case errors.As(f.err, new(*http.MaxBytesError)):
-		answer(w, http.StatusRequestEntityTooLarge, "The request is larger than this gateway forwards.")
+		writeProblem(w, http.StatusRequestEntityTooLarge, "The request body exceeds the maximum size of this route.")
 	case errors.Is(f.err, errHeadTooLarge):
-		answer(w, http.StatusRequestHeaderFieldsTooLarge, "The request's path and headers are larger than the server behind this gateway accepts.")
+		writeProblem(w, http.StatusRequestHeaderFieldsTooLarge, "The path and headers of the request are larger than the upstream accepts.")
 	case errors.Is(f.err, errNoUpgrade):
-		answer(w, http.StatusBadRequest, "The server behind this gateway does not change protocols, as to WebSocket.")
+		writeProblem(w, http.StatusBadRequest, "The upstream does not support protocol upgrades such as WebSocket.")
 	case endsEarly(f.err) && r.ContentLength > 0:
-		answer(w, http.StatusBadRequest, "The request's body ended before its announced length.")
+		writeProblem(w, http.StatusBadRequest, "The request body ended before its Content-Length.")
 	case endsEarly(f.err):
-		answer(w, http.StatusBadRequest, "The request's body ended before its last chunk.")
+		writeProblem(w, http.StatusBadRequest, "The request body ended before its last chunk.")
 	case errors.As(f.err, &request) && request.body:
-		answer(w, http.StatusBadRequest, "The request's body is malformed.")
+		writeProblem(w, http.StatusBadRequest, "The request body is malformed.")
 	case f.kind == failRequest:
-		answer(w, http.StatusBadRequest, "The request cannot be forwarded.")
+		writeProblem(w, http.StatusBadRequest, "The request cannot be forwarded.")
 	case f.kind == failTimeout || r.Context().Err() != nil:
-		answer(w, http.StatusGatewayTimeout, "The server behind this gateway did not answer in time.")
+		writeProblem(w, http.StatusGatewayTimeout, "The upstream did not respond in time.")
 	case f.kind == failDial:
-		answer(w, http.StatusBadGateway, "The server behind this gateway cannot be reached.")
+		writeProblem(w, http.StatusBadGateway, "The upstream cannot be reached.")
 	default:
-		answer(w, http.StatusBadGateway, "The server behind this gateway did not answer properly.")
+		writeProblem(w, http.StatusBadGateway, "The upstream sent no valid response.")
 	}
 }
 
-// answer writes a problem as RFC 9457 has it.
-func answer(w http.ResponseWriter, status int, detail string) {
+// writeProblem writes a problem document (RFC 9457).
+func writeProblem(w http.ResponseWriter, status int, detail string) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	p := problem.New(status, detail)
@@ -188,7 +188,7 @@ func answer(w http.ResponseWriter, status int, detail string) {
 	p.Write(w)
 }
 
-// A sampler writes one line a second at most: an outage must not fill the disk as well.
+// A sampler logs at most one line per second, so that an outage does not fill the disk.
 type sampler struct {
 	to *slog.Logger
 
@@ -208,9 +208,9 @@ func (l *sampler) warn(text string, g *Group, s *server, err error) {
 	skipped := l.skipped
 	l.next, l.skipped = now.Add(time.Second), 0
 	l.mu.Unlock()
-	name := "" // of no server yet
+	name := "" // no server was chosen
 	if s != nil {
 		name = s.name
 	}
-	l.to.Warn(text, "upstream", g.cfg.Name, "server", name, "error", err.Error(), "not_logged", skipped)
+	l.to.Warn(text, "upstream", g.cfg.Name, "server", name, "error", err.Error(), "suppressed", skipped)
 }

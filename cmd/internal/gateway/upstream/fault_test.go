@@ -18,7 +18,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
-// say sends text as it is, half-closes if told so, and returns the status of the response, 0 if there is none.
+// say sends text byte for byte, half-closes the connection if end is set, and returns the status of the response, or 0 if there
+// is none.
 func say(t testing.TB, at, text string, end bool) int {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "http://"))
@@ -39,8 +40,8 @@ func say(t testing.TB, at, text string, end bool) int {
 	return res.StatusCode
 }
 
-// narrow is a server that accepts heads of up to 8 KiB and bodies of up to 64 KiB, and ends the connection without a word
-// if there is more.
+// narrow starts a server that accepts heads of up to 8 KiB and bodies of up to 64 KiB, and otherwise closes the connection
+// without a response.
 func narrow(t testing.TB) string {
 	return rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
 		for {
@@ -61,7 +62,7 @@ type writerFunc func([]byte)
 
 func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
-// tellingOrigin speaks HTTP/2 and says how large a header it accepts, which is 8 KiB.
+// tellingOrigin starts an HTTP/2 server that announces a maximum header size of 8 KiB.
 func tellingOrigin(t testing.TB) string {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -73,8 +74,7 @@ func tellingOrigin(t testing.TB) string {
 	return strings.Replace(s.URL, "http://", "h2c://", 1)
 }
 
-// strictOrigin speaks HTTP/2 and resets requests that have a field x-bad, as strict servers do with what they take for
-// malformed.
+// strictOrigin starts an HTTP/2 server that resets requests with a field x-bad, as strict servers do with malformed requests.
 func strictOrigin(t testing.TB) string {
 	return serveH2Fields(t, func(f *http2.Framer, stream uint32, bad bool) {
 		if bad {
@@ -85,15 +85,15 @@ func strictOrigin(t testing.TB) string {
 	})
 }
 
-// Requests that cannot be forwarded, or that a server does not accept, speak against no server, however many there are: none
-// is ejected, none is tried again, and the others are served as before.
+// Requests that cannot be forwarded, or that a server rejects, are no failures of the server, however many there are: no server
+// is ejected, the requests are not retried, and others are served as before.
 func TestClientFaults(t *testing.T) {
 	const rounds = 12
 	large := strings.Repeat("x", 20<<10)
 	type fault struct {
 		text   string
 		end    bool
-		status int // 0: any of 4xx, or none
+		status int // 0: any 4xx, or no response
 	}
 	head := func(line, more string) string {
 		return line + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + more + "\r\n"
@@ -164,7 +164,7 @@ func TestClientFaults(t *testing.T) {
 	}
 }
 
-// onlyH2Origin speaks HTTP/2 over TLS, and nothing else.
+// onlyH2Origin starts a server that supports only HTTP/2 over TLS.
 func onlyH2Origin(t testing.TB, a *certtest.Authority) string {
 	pair := a.Issue(t, "inner.example.com")
 	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
@@ -180,7 +180,7 @@ func onlyH2Origin(t testing.TB, a *certtest.Authority) string {
 				return nil, nil
 			}
 		}
-		return &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"other"}}, nil // none in common: the handshake fails
+		return &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"other"}}, nil // no common protocol: the handshake fails
 	}}
 	s.StartTLS()
 	t.Cleanup(s.Close)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ServeHTTP forwards a request. It panics with http.ErrAbortHandler when an answer that has begun cannot be completed.
+// ServeHTTP forwards a request. It panics with http.ErrAbortHandler if a response that has started cannot be completed.
 func (g *Group) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.cfg.Timeouts.Total > 0 {
 		ctx, cancel := context.WithTimeout(r.Context(), g.cfg.Timeouts.Total)
@@ -40,13 +40,13 @@ func (g *Group) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// attempt has one server answer. It returns nil if the answer has been handed on, or begun to be.
+// attempt sends the request to one server. It returns nil if the response was sent to the caller, or its start was.
 func (g *Group) attempt(rt *roundTrip, s *server) *failure {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
 	s.requests.Add(1)
 	rt.beginAttempt()
-	defer rt.endAttempt() // on every way out
+	defer rt.endAttempt()
 	if g.cfg.OnServerChosen != nil {
 		g.cfg.OnServerChosen(rt.r, s.name)
 	}
@@ -60,21 +60,21 @@ func (g *Group) attempt(rt *roundTrip, s *server) *failure {
 	return nil
 }
 
-// clientClosed reports whether the caller has closed its connection, as opposed to having run out of time.
+// clientClosed reports whether the caller has closed its connection, and not a deadline has expired.
 func clientClosed(ctx context.Context) bool {
 	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
-// next is what is done after a failure.
+// next is the reaction to a failure.
 type next uint8
 
 const (
 	giveUp      next = iota
-	dialAnother      // nothing was sent, so another server is no retry
+	dialAnother      // nothing was sent, so that it does not count as a retry
 	retry
 )
 
-// nexts says what is done after a failure, as long as there is a server, a try or a retry left for it.
+// nexts is the reaction to each kind of failure, within the limits of servers, attempts and retries.
 var nexts = [failKinds]next{
 	failDial:        dialAnother,
 	failTimeout:     giveUp,
@@ -84,17 +84,17 @@ var nexts = [failKinds]next{
 	failRequest:     giveUp,
 }
 
-// dialTries is how many other servers are tried when connections cannot be made.
+// dialTries is the maximum number of further servers after failed connections.
 const dialTries = 3
 
-// tries are the servers that have failed a request.
+// tries tracks the servers that have failed a request.
 type tries struct {
 	group          *Group
 	tried          []*server
 	dials, retries int
 }
 
-// again reports whether a request goes to another server after one has failed it.
+// again reports whether a request is sent to another server after a failure.
 func (t *tries) again(s *server, f *failure) bool {
 	g := t.group
 	switch nexts[f.kind] {
@@ -116,27 +116,27 @@ func (t *tries) again(s *server, f *failure) bool {
 	return true
 }
 
-// A retryBudget keeps retries few: a fifth of the requests, and ten at once. When everything fails, retries would only be
-// more of what fails.
-type retryBudget struct{ tokens atomic.Int64 } // in retryCost-ths of a retry
+// A retryBudget bounds retries to 20 % of the requests, with a burst of 10. In an outage, unbounded retries would only add
+// failing requests.
+type retryBudget struct{ tokens atomic.Int64 } // in units of 1/retryCost of a retry
 
 const (
-	retryCost      = 5 // requests that pay for one retry
+	retryCost      = 5 // tokens per retry; every request adds one
 	maxRetryTokens = 10 * retryCost
 )
 
 func (b *retryBudget) fill() { b.tokens.Store(maxRetryTokens) }
 
-// onRequest is called for every request, and adds a token.
+// onRequest is called for every request and adds a token.
 func (b *retryBudget) onRequest() {
-	// A full budget is the rule, and reading it holds up no other request. That two may pass the check at once does no harm: spend
-	// brings it back.
+	// The budget is usually full, and reading it does not contend with other requests. Concurrent requests may exceed the
+	// maximum slightly, which is harmless.
 	if b.tokens.Load() < maxRetryTokens {
 		b.tokens.Add(1)
 	}
 }
 
-// spend takes a retry, if there is one.
+// spend reports whether the budget allows a retry, and takes it.
 func (b *retryBudget) spend() bool {
 	for {
 		left := b.tokens.Load()
@@ -149,14 +149,15 @@ func (b *retryBudget) spend() bool {
 	}
 }
 
-// A resend is the one time that a request is sent again without being a retry: if a connection that had been waiting unused
-// ends without a byte, and soon, because the server may have closed it while the request was on its way.
+// A resend allows one request to be sent again once without counting as a retry: if an idle connection ends soon after the
+// request without a byte of a response, because the server may have closed it while the request was on its way.
 type resend struct{ used bool }
 
-// resendWithin is how long a connection that the server had closed can take to end: a round trip, and some.
+// resendWithin is the maximum time until the end of a connection that the server has closed is noticed: a round trip plus a
+// margin.
 const resendWithin = time.Second
 
-// may reports whether a request that was sent at a time may be sent again, and uses it up.
+// may reports whether a request that was sent at the given time may be sent again, and if so marks the resend as used.
 func (s *resend) may(sent time.Time) bool {
 	if s.used || time.Since(sent) > resendWithin {
 		return false

@@ -12,25 +12,25 @@ func TestResendWithin(t *testing.T) {
 		<-time.After(resendWithin)
 		var in, late resend
 		if !in.may(sent) || in.may(sent) {
-			t.Error("within its time a request is sent again once")
+			t.Error("a request must be sent again exactly once within resendWithin")
 		}
 		<-time.After(1)
 		if late.may(sent) {
-			t.Error("a request is sent again although the connection took too long to have been closed unused")
+			t.Error("a request is sent again after resendWithin")
 		}
 	})
 }
 
-// Each kind of failure is followed by one thing, as long as there is a server, a try or a retry left for it.
+// Each kind of failure has one reaction, within the limits of servers, attempts and retries.
 func TestNexts(t *testing.T) {
 	for _, c := range []struct {
 		kind           failKind
 		before         tries
 		servers        int
-		retries        int // that the configuration allows
+		retries        int // configured maximum
 		spent          bool
 		again          bool
-		dials, retried int // after it
+		dials, retried int // afterwards
 	}{
 		{kind: failDial, servers: 3, retries: 1, again: true, dials: 1},
 		{kind: failDial, servers: 9, retries: 1, before: tries{dials: dialTries}, dials: dialTries},

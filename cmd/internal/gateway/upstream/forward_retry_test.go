@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 )
 
-// counted is a server that counts what reaches it.
+// counted starts a server that counts its requests.
 func counted(t testing.TB, n *atomic.Int64) string {
 	return origin(t, func(w http.ResponseWriter, r *http.Request) {
 		n.Add(1)
@@ -23,7 +23,7 @@ func counted(t testing.TB, n *atomic.Int64) string {
 	})
 }
 
-// dying is a server that reads a request, says so much of an answer, and closes the connection.
+// dying starts a server that reads a request, writes a part of a response, and closes the connection.
 func dying(t testing.TB, n *atomic.Int64, says string) string {
 	return rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
 		r, err := http.ReadRequest(in)
@@ -42,7 +42,7 @@ func bothWays(t *testing.T, run func(t *testing.T, way func(upstream.Config) ups
 	t.Run("transport", func(t *testing.T) { t.Parallel(); run(t, upstream.Config.WithoutPool) })
 }
 
-// Where no server listens nothing was sent: another server gets the request, whatever it is.
+// If a connection is refused, nothing was sent: another server gets the request, whatever its method.
 func TestRetryRefused(t *testing.T) {
 	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		var n atomic.Int64
@@ -67,8 +67,7 @@ func TestRetryRefused(t *testing.T) {
 	}
 }
 
-// A connection that ends before the answer has begun: what may be repeated goes to another server, once, and nothing
-// else does.
+// A connection ends before the response has started: an idempotent request is sent to another server once, others are not.
 func TestRetryBroken(t *testing.T) {
 	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		for _, c := range []struct {
@@ -84,25 +83,25 @@ func TestRetryBroken(t *testing.T) {
 			{"POST", "body", "", false},
 			{"POST", strings.Repeat("x", 100_000), "", false},
 			{"PATCH", "", "", false},
-			{"GET", "", "HTTP/1.1 200 O", false}, // the answer had begun
+			{"GET", "", "HTTP/1.1 200 O", false}, // the response had started
 			{"GET", "", "H", false},
 		} {
 			var died, lived atomic.Int64
-			gw, _ := gateway(t, way(upstream.Config{Servers: []string{counted(t, &lived), dying(t, &died, c.says)}})) // round robin begins with the second
+			gw, _ := gateway(t, way(upstream.Config{Servers: []string{counted(t, &lived), dying(t, &died, c.says)}})) // round robin starts with the second
 			got := do(t, client(t), request(t, c.method, gw.URL, c.body))
 			want, others := 502, int64(0)
 			if c.again {
 				want, others = 200, 1
 			}
 			if got.status != want || died.Load() != 1 || lived.Load() != others {
-				t.Errorf("%s with %d bytes, answered %q: %d; %d and %d arrived", c.method, len(c.body), c.says, got.status, died.Load(), lived.Load())
+				t.Errorf("%s with %d bytes, response %q: %d; %d and %d arrived", c.method, len(c.body), c.says, got.status, died.Load(), lived.Load())
 			}
 		}
 	})
 }
 
-// A server that closes connections that no request uses, just as one is used: what may be repeated is, once, however many such
-// connections there are.
+// A server closes idle connections just as one is used: an idempotent request is sent again once, however many such connections
+// there are.
 func TestRetryStale(t *testing.T) {
 	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		const conns = 5
@@ -115,13 +114,13 @@ func TestRetryStale(t *testing.T) {
 					if _, err := http.ReadRequest(in); err != nil {
 						return
 					}
-					if seen.Add(1) <= conns { // each on a connection of its own
+					if seen.Add(1) <= conns { // each on another connection
 						all.Done()
 						all.Wait()
 					}
 					if !first {
 						stale.Add(1)
-						return // it has read the request, and the gateway cannot know whether it did it
+						return // it has read the request, and the gateway cannot know whether it was processed
 					}
 					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 				}
@@ -129,7 +128,7 @@ func TestRetryStale(t *testing.T) {
 			gw, g := gateway(t, way(upstream.Config{Servers: []string{at}, Retries: -1}))
 			ask := func() int {
 				r := request(t, method, gw.URL, "")
-				r.Header.Set("Idempotency-Key", "1") // which Go's client takes for leave to repeat a POST
+				r.Header.Set("Idempotency-Key", "1") // with which Go's client retries a POST
 				return do(t, client(t), r).status
 			}
 			var first sync.WaitGroup
@@ -153,7 +152,7 @@ func TestRetryStale(t *testing.T) {
 	})
 }
 
-// A connection that was closed while no request used it is noticed before anything is sent: even a POST passes.
+// A connection that was closed while it was idle is detected before anything is sent: even a POST succeeds.
 func TestClosedUnused(t *testing.T) {
 	for range 20 {
 		closed := make(chan struct{})
@@ -183,7 +182,7 @@ func TestClosedUnused(t *testing.T) {
 	}
 }
 
-// When everything fails, retries add a fifth to it and no more.
+// If every request fails, retries add at most 20 %.
 func TestRetryBudget(t *testing.T) {
 	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		const sent = 200
@@ -201,8 +200,8 @@ func TestRetryBudget(t *testing.T) {
 	})
 }
 
-// A server that reads requests on kept connections and ends them sees a request once more than retries allow, however many
-// attempts there are.
+// A server that reads requests on idle connections and closes them receives a request once more than the retries allow, however
+// many connections there are.
 func TestResendOnce(t *testing.T) {
 	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		for _, c := range []struct{ retries, want int }{{-1, 2}, {1, 3}, {3, 5}} {
@@ -219,7 +218,7 @@ func TestResendOnce(t *testing.T) {
 						return
 					}
 					all.Done()
-					all.Wait() // each on a connection of its own
+					all.Wait() // each on another connection
 					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 				}
 			})
@@ -236,7 +235,7 @@ func TestResendOnce(t *testing.T) {
 	})
 }
 
-// What is sent again does not depend on the protocol of the client.
+// Retries do not depend on the protocol of the client.
 func TestRetryOfBothClients(t *testing.T) {
 	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		for proto, c := range bothClients(t) {

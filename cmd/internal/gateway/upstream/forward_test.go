@@ -69,7 +69,7 @@ func TestForward(t *testing.T) {
 	})
 }
 
-// Answers without a body, and with a length that nothing follows.
+// Responses without a body, and with a Content-Length but no body.
 func TestForwardBodiless(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		at := origin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -89,7 +89,7 @@ func TestForwardBodiless(t *testing.T) {
 		gw, _ := gateway(t, to(at))
 		c := client(t)
 		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-		for range 2 { // the second on connections that the first used
+		for range 2 { // the second reuses the connections of the first
 			for _, want := range []struct {
 				method, path string
 				status       int
@@ -104,7 +104,7 @@ func TestForwardBodiless(t *testing.T) {
 	})
 }
 
-// headOf reads a request's head as it came over the wire.
+// headOf reads the head of a request as it was sent.
 func headOf(in *bufio.Reader) (lines []string, err error) {
 	tp := textproto.NewReader(in)
 	for {
@@ -116,7 +116,7 @@ func headOf(in *bufio.Reader) (lines []string, err error) {
 	}
 }
 
-// Fields of one connection do not cross, in either direction, whatever Connection names; who a request is for does.
+// Hop-by-hop fields are not forwarded in either direction, whatever Connection lists; forwarding headers are.
 func TestHopByHop(t *testing.T) {
 	for _, lane := range []bool{true, false} {
 		t.Run(fmt.Sprint("lane ", lane), func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestHopByHop(t *testing.T) {
 	}
 }
 
-// What was put into a request after it was parsed cannot end a line early.
+// Line breaks that were added to a request after it was parsed are rejected.
 func TestInjection(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		at := origin(t, func(http.ResponseWriter, *http.Request) { t.Error("a malformed request arrived") })
@@ -191,7 +191,7 @@ func TestInjection(t *testing.T) {
 	})
 }
 
-// What a server sends arrives before it sends more, and so does what a caller sends.
+// Requests and responses are streamed without delay.
 func TestStreaming(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		at := origin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -236,7 +236,7 @@ func TestStreaming(t *testing.T) {
 	})
 }
 
-// Events arrive one by one over a connection pool too, where requests have no body.
+// Events are streamed without delay over a connection pool too.
 func TestEvents(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		next := make(chan struct{})
@@ -269,7 +269,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// Early hints pass, without what the gateway has written for the answer itself, which keeps it.
+// Early hints are forwarded without the fields that the gateway has set for the final response, which keeps them.
 func TestInformational(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		at := origin(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -303,7 +303,7 @@ func TestInformational(t *testing.T) {
 	})
 }
 
-// A caller that waits for leave to send its body gets it from the server, or the server's refusal.
+// A caller that expects 100 Continue gets it, or the final response, from the server.
 func TestExpectContinue(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		at := origin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -341,12 +341,12 @@ func TestExpectContinue(t *testing.T) {
 	})
 }
 
-// A server learns that the caller has left, before and after its answer has begun.
+// The request to a server is cancelled when the caller disconnects, before and after the response has started.
 func TestCallerLeaves(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		came, left := make(chan struct{}), make(chan struct{})
 		at := origin(t, func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // only then does net/http look whether the caller has left
+			_, _ = io.Copy(io.Discard, r.Body) // only then does net/http detect that the caller has disconnected
 			if r.URL.Path == "/begun" {
 				_, _ = io.WriteString(w, "begun")
 				_ = http.NewResponseController(w).Flush()
@@ -404,7 +404,7 @@ func (w *statusWriter) WriteHeader(status int) {
 }
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// An answer that breaks off never looks whole.
+// A truncated response never looks complete.
 func TestBrokenResponse(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		at := origin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -418,7 +418,7 @@ func TestBrokenResponse(t *testing.T) {
 		gw, g := gateway(t, to(at))
 		for _, path := range []string{"/length", "/chunked"} {
 			if got := get(t, gw.URL+path); got.err == nil {
-				t.Errorf("%s: it ended well: %+v", path, got)
+				t.Errorf("%s: it looks complete: %+v", path, got)
 			}
 		}
 		if s := g.Status()[0]; s.Failures != 2 || s.InFlight != 0 {
@@ -427,7 +427,7 @@ func TestBrokenResponse(t *testing.T) {
 	})
 }
 
-// A server that answers more than it was asked does not have its surplus taken for the next answer.
+// Data after a response is not treated as the next response.
 func TestSurplus(t *testing.T) {
 	var mu sync.Mutex
 	n := 0
@@ -453,11 +453,11 @@ func TestSurplus(t *testing.T) {
 		}
 	}
 	if kept := g.IdleConns(); kept != 0 {
-		t.Errorf("%d connections are kept", kept)
+		t.Errorf("%d idle connections", kept)
 	}
 }
 
-// Answers that net/http's parser refuses, or that never end, are refused.
+// Responses that net/http's parser rejects, or whose header does not end, are rejected.
 func TestBadResponses(t *testing.T) {
 	for name, text := range map[string]string{
 		"two lengths":   "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
@@ -488,14 +488,14 @@ func TestBadResponses(t *testing.T) {
 				}
 				host := strings.TrimPrefix(at, "http://")
 				if strings.Contains(got.body, host) || strings.Contains(got.body, "inner") || !strings.Contains(log.String(), host) {
-					t.Errorf("the caller was told %s, the log %s", got.body, log.String())
+					t.Errorf("response %s, log %s", got.body, log.String())
 				}
 			})
 		}
 	}
 }
 
-// Connections are used again, each for one request at a time, and closed when the group is.
+// Connections are reused, each for one request at a time, and closed with the group.
 func TestConnections(t *testing.T) {
 	var mu sync.Mutex
 	conns := map[string]int{}
@@ -514,18 +514,18 @@ func TestConnections(t *testing.T) {
 		}
 	}
 	if len(conns) != 1 || g.IdleConns() != 1 {
-		t.Errorf("50 requests in a row took %d connections, and %d are kept", len(conns), g.IdleConns())
+		t.Errorf("50 consecutive requests used %d connections, and %d are idle", len(conns), g.IdleConns())
 	}
 	g.Close()
 	if g.IdleConns() != 0 {
 		t.Error("connections outlive the group")
 	}
-	if got := get(t, gw.URL+"/y"); got.body != "/y" || g.IdleConns() != 0 { // what is in flight goes on
+	if got := get(t, gw.URL+"/y"); got.body != "/y" || g.IdleConns() != 0 { // requests still succeed
 		t.Errorf("%+v", got)
 	}
 }
 
-// Callers at once, some of whom leave: each gets its own answer.
+// Concurrent callers, some of which disconnect: each gets its own response.
 func TestCrowd(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		at := origin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -558,7 +558,7 @@ func TestCrowd(t *testing.T) {
 						return
 					}
 					if i%7 == 6 {
-						cancel() // in the middle of an answer
+						cancel() // in the middle of a response
 					}
 					got, err := io.ReadAll(res.Body)
 					want := method + " " + path + " " + body
@@ -595,7 +595,7 @@ func TestMerge(t *testing.T) {
 	}
 	gw, _ = gatewayWith(t, upstream.Config{Servers: []string{at}, Merge: func(answer, upstream http.Header) {
 		if upstream.Get("X-Gone") != "" {
-			t.Error("a hop-by-hop field was offered")
+			t.Error("a hop-by-hop field was forwarded")
 		}
 		answer["Ratelimit"] = upstream["Ratelimit"]
 	}}, ours)
@@ -604,7 +604,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// Trailers that belong to one connection, or would change how a message is read, are not handed on, announced or not.
+// Trailers that are hop-by-hop, or would change how a message is parsed, are not forwarded, announced or not.
 func TestTrailerNames(t *testing.T) {
 	names := []string{"Connection", "Keep-Alive", "Te", "Trailer", "Upgrade", "Transfer-Encoding", "Content-Length", "Content-Encoding", "Host", "Set-Cookie2", "X-After"}
 	for _, announced := range []bool{false, true} {
@@ -615,7 +615,7 @@ func TestTrailerNames(t *testing.T) {
 				}
 				head, tail := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n", "0\r\n"
 				for _, name := range names {
-					if announced && name != "Transfer-Encoding" && name != "Content-Length" && name != "Trailer" { // which Go's client rejects
+					if announced && name != "Transfer-Encoding" && name != "Content-Length" && name != "Trailer" { // Go's client rejects these
 						head += "Trailer: " + name + "\r\n"
 					}
 					tail += name + ": 7\r\n"

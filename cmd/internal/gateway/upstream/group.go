@@ -15,17 +15,17 @@ type Group struct {
 	servers   []*server
 	startedAt time.Time
 
-	serverSet   atomic.Pointer[serverSet] // the servers that may be chosen; nil when that has changed
-	nextServer  atomic.Uint64             // of round robin
+	serverSet   atomic.Pointer[serverSet] // the usable servers; nil before the first request
+	nextServer  atomic.Uint64             // for round robin
 	retryBudget retryBudget
 	log         sampler
 
 	upgrades upgrades
 
-	mu sync.Mutex // guards who rests and who is down
+	mu sync.Mutex // guards changes of the ejected and unhealthy servers
 }
 
-// New makes a group. No server is connected to or asked until Run or a request.
+// New returns a Group. It opens no connections before Run or the first request.
 func New(cfg Config) (*Group, error) {
 	cfg.setDefaults()
 	if err := cfg.check(); err != nil {
@@ -39,7 +39,7 @@ func New(cfg Config) (*Group, error) {
 			return nil, fmt.Errorf("upstream %q: %w", cfg.Name, err)
 		}
 		if slices.ContainsFunc(g.servers, func(s *server) bool { return s.url.Host == u.Host }) {
-			return nil, fmt.Errorf("upstream %q: servers: %s is there twice; give it a weight instead", cfg.Name, u.Host)
+			return nil, fmt.Errorf("upstream %q: servers: %s is listed twice; set a weight instead", cfg.Name, u.Host)
 		}
 		weight := 1
 		if cfg.Weights != nil {
@@ -54,7 +54,7 @@ func New(cfg Config) (*Group, error) {
 	return g, nil
 }
 
-// Status is what is known of the servers, in the order of the configuration.
+// Status returns the status of the servers, in the order of the configuration.
 func (g *Group) Status() []ServerStatus {
 	all := make([]ServerStatus, len(g.servers))
 	now := time.Since(g.startedAt)
@@ -74,16 +74,16 @@ func (g *Group) Status() []ServerStatus {
 	return all
 }
 
-// Close ends connections that no request uses. Requests in flight and upgraded connections go on, see Shutdown; connections
-// that they leave behind end at once or within half a minute.
+// Close closes idle connections. Requests in flight and upgraded connections continue, see Shutdown; their connections are
+// closed afterwards, at once or within 30 s.
 func (g *Group) Close() {
 	for _, s := range g.servers {
 		s.close()
 	}
 }
 
-// Shutdown closes the group, waits until upgraded connections have ended, and ends them when the context does. An
-// http.Server knows nothing of those: its own Shutdown comes first, and this afterwards.
+// Shutdown closes the group and waits until upgraded connections have ended, which it closes when ctx is done. Call it after
+// http.Server.Shutdown, which does not track upgraded connections.
 func (g *Group) Shutdown(ctx context.Context) error {
 	g.Close()
 	return g.upgrades.end(ctx)

@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 )
 
-// echo answers each message with it, and fails at the word that says so.
+// echo replies to each message with its text, and fails on the message "fail".
 func echo(_ any, s grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(s.Context())
 	_ = s.SetHeader(metadata.Pairs("x-heard", strings.Join(md.Get("x-said"), ",")))
@@ -43,7 +43,7 @@ var echoService = grpc.ServiceDesc{
 	Streams: []grpc.StreamDesc{{StreamName: "Talk", Handler: echo, ServerStreams: true, ClientStreams: true}},
 }
 
-// gRPC passes: both directions at once, metadata, and how it ended, which is in trailers.
+// gRPC is forwarded: bidirectional streams, metadata, and the status in the trailers.
 func TestGRPC(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -76,7 +76,7 @@ func TestGRPC(t *testing.T) {
 	}
 	stream := talk(t.Context())
 	for _, text := range []string{"one", "two", strings.Repeat("x", 100_000)} {
-		if got, err := say(stream, text); err != nil || got != text { // each is answered before the next is sent
+		if got, err := say(stream, text); err != nil || got != text { // each reply arrives before the next message is sent
 			t.Errorf("%.20q %v", got, err)
 		}
 	}

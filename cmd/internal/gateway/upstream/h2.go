@@ -14,21 +14,21 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// http1For is how long a server that chose HTTP/1.1 is not offered HTTP/2 again.
+// http1For is the time for which a server that chose HTTP/1.1 is not offered HTTP/2 again.
 const http1For = 10 * time.Minute
 
 var (
-	errHTTP1     = errors.New("it chose HTTP/1.1")
-	errSettings  = errors.New("it sent no HTTP/2 settings in time")
-	errEndsEarly = errors.New("it ended the connection, or allowed no stream on it, before a request could be sent")
-	errNoRoom    = errors.New("it allowed no further stream on the connection in time")
+	errHTTP1     = errors.New("server chose HTTP/1.1")
+	errSettings  = errors.New("server sent no HTTP/2 settings in time")
+	errEndsEarly = errors.New("server closed the connection, or allowed no streams, before a request could be sent")
+	errNoRoom    = errors.New("server allowed no further stream on the connection in time")
 
-	errLate error = timeoutError("the response did not begin in time")
+	errLate error = timeoutError("response did not start in time")
 )
 
 // roundTrip sends a request and returns the head of its response. The error is a dialError if nothing was sent, errHTTP1 if
-// the server does not speak HTTP/2, an unprocessedError if the server said that it did nothing, and a requestError if the
-// request is at fault.
+// the server does not support HTTP/2, an unprocessedError if the server declared the request unprocessed, and a requestError
+// if the request caused it.
 func (p *h2Pool) roundTrip(r *h2Request) (*http.Response, error) {
 	for again := false; ; again = true {
 		if time.Duration(p.http1Until.Load()) > time.Since(p.server.group.startedAt) {
@@ -43,7 +43,7 @@ func (p *h2Pool) roundTrip(r *h2Request) (*http.Response, error) {
 		if err == nil {
 			use.answered()
 			end := sync.OnceValue(res.Body.Close)
-			// The client of golang.org/x/net/http2 does not look at the context while the request's body waits for the window.
+			// The client of golang.org/x/net/http2 ignores the context while the request's body waits for the flow-control window.
 			res.Body = &h2Body{res.Body, use, end, context.AfterFunc(r.Context(), func() { _ = end() })}
 			return res, nil
 		}
@@ -56,20 +56,20 @@ func (p *h2Pool) roundTrip(r *h2Request) (*http.Response, error) {
 			return nil, err
 		case wrote:
 			return nil, use.conn.fault(h2Fault(err))
-		case errors.Unwrap(err) != nil && strings.HasPrefix(err.Error(), "http2: "): // it could not be encoded
+		case errors.Unwrap(err) != nil && strings.HasPrefix(err.Error(), "http2: "): // the request could not be encoded
 			return nil, h2Fault(&requestError{err: err})
 		case !reused || again:
 			return nil, &dialError{err}
 		}
-		// The server has closed a connection that was not in use, as it may at any time, or has no more room on it. Nothing
-		// was sent.
+		// The server has closed an idle connection, as it may at any time, or allows no more streams on it. Nothing was sent.
 	}
 }
 
-// ask sends the request on a connection, and reports whether any of it may have been written.
+// ask sends the request on a connection. wrote reports whether a part of it may have been written.
 //
-// All waiting is bounded here: the client of golang.org/x/net/http2 ends a request that is over only after it has told the
-// server so, which waits for as long as the server reads nothing. It returns at once when the context ends.
+// It applies all timeouts itself by cancelling the context, on which the client of golang.org/x/net/http2 returns at once.
+// With its own timeouts the client ends a request only after it has sent RST_STREAM, which blocks while the server does not
+// read.
 func (p *h2Pool) ask(r *h2Use) (res *http.Response, wrote bool, err error) {
 	conn := r.conn
 	timeouts := &p.server.group.cfg.Timeouts
@@ -80,7 +80,7 @@ func (p *h2Pool) ask(r *h2Use) (res *http.Response, wrote bool, err error) {
 		gaveUp
 	)
 	var state atomic.Int32
-	// A server that allows fewer streams than before may leave no room for this one, and the connection waits for it.
+	// A server may have lowered the maximum number of streams, so that the request waits for a stream.
 	room := after(timeouts.Connect, func() {
 		if state.CompareAndSwap(waits, gaveUp) {
 			cancel(errNoRoom)
@@ -92,12 +92,12 @@ func (p *h2Pool) ask(r *h2Use) (res *http.Response, wrote bool, err error) {
 	res, err = conn.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteHeaderField: func(string, []string) { // encoded, and about to be written
 			if !state.CompareAndSwap(waits, sends) && state.Load() == gaveUp {
-				conn.Close() // it is sent elsewhere; requests of clients that leave are not, and others share the connection
+				conn.Close() // the request is sent to another server; not for disconnected clients, because others share the connection
 			}
 		},
 		WroteHeaders: func() {
 			if r.body != nil {
-				late.Stop() // the round trip watches over its body
+				late.Stop() // the round trip has an idle timer for the body
 			}
 		},
 		WroteRequest: func(httptrace.WroteRequestInfo) {
@@ -111,16 +111,16 @@ func (p *h2Pool) ask(r *h2Use) (res *http.Response, wrote bool, err error) {
 	return res, state.Load() == sends, err
 }
 
-// h2Fault sorts an error that came instead of a response.
+// h2Fault classifies the error of a request without a response.
 func h2Fault(err error) error {
 	var stream http2.StreamError
 	switch text := err.Error(); {
 	case errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream,
-		strings.Contains(text, "http2: Transport received"): // GOAWAY with a last stream before this one
+		strings.Contains(text, "http2: Transport received"): // GOAWAY whose last stream is before this one
 		return &unprocessedError{err, strings.Contains(text, "ErrCode")}
 	case errors.As(err, &stream) && (stream.Code == http2.ErrCodeProtocol || stream.Code == http2.ErrCodeEnhanceYourCalm) &&
 		stream.Cause != nil && stream.Cause.Error() == "received from peer":
-		// So servers reject a request that is malformed (RFC 9113, 8.1.1), or has more fields than they take (Node).
+		// Servers reject malformed requests this way (RFC 9113, 8.1.1), and requests with too many fields (Node).
 		return &requestError{err: err}
 	case strings.Contains(text, "header list larger than peer's advertised limit"):
 		return &requestError{err: fmt.Errorf("%w: %w", errHeadTooLarge, err)}

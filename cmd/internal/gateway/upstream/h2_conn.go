@@ -18,23 +18,23 @@ type h2Conn struct {
 	*http.ClientConn
 	pool *h2Pool
 	wire *settledConn
-	lost atomic.Bool // a request that ended with the connection has been counted as a failure of the server
+	lost atomic.Bool // the loss of the connection has been counted as a failure of the server
 
 	// The pool's mutex guards the following:
-	users   int // requests
+	users   int // requests on the connection
 	retired bool
-	busy    int          // of the users, those that travel alone
-	unsent  int          // of those, the ones whose body is not sent completely
-	held    int64        // bytes of the bodies of users that are not busy any more
-	from    netip.Prefix // whose request made it busy
+	busy    int          // number of users that need the connection for themselves
+	unsent  int          // number of busy users whose body is not sent completely
+	held    int64        // bytes of the bodies of users that are no longer busy
+	from    netip.Prefix // client address of the request that made it busy
 }
 
 // An h2Request is a request for a pool.
 type h2Request struct {
 	*http.Request
-	body  *sentBody    // nil: there is none, or all of it is here
-	small int64        // its length, if all of it is here
-	from  netip.Prefix // the client's address; zero: not known
+	body  *sentBody    // nil: none, or completely buffered
+	small int64        // length of a buffered body
+	from  netip.Prefix // the client's address; zero: unknown
 }
 
 // An h2Use is a request on a connection. The pool's mutex guards it.
@@ -60,7 +60,7 @@ func (c *h2Conn) useLocked(r *h2Request) *h2Use {
 	return u
 }
 
-// sent is called when all of the request has been written.
+// sent is called when the request has been written completely.
 func (u *h2Use) sent() {
 	u.conn.pool.mu.Lock()
 	defer u.conn.pool.mu.Unlock()
@@ -79,8 +79,8 @@ func (u *h2Use) answered() {
 	u.settleLocked()
 }
 
-// settleLocked lets others use the connection if the request cannot hold them up any more: the server has accepted its head,
-// and if it does not read the body, that is small.
+// settleLocked lets other requests use the connection if this one can no longer block them: the server has accepted its head,
+// and its body is small in case the server does not read it.
 func (u *h2Use) settleLocked() {
 	if !u.busy || u.unsent || u.unanswered {
 		return
@@ -96,7 +96,7 @@ func (u *h2Use) settleLocked() {
 	}
 }
 
-// end ends the use of the connection, and reports whether it had not ended.
+// end ends the use of the connection. It reports whether the use had not ended before.
 func (u *h2Use) end() bool {
 	c := u.conn
 	p := c.pool
@@ -117,14 +117,14 @@ func (u *h2Use) end() bool {
 	c.held -= u.held
 	if c.users--; c.users == 0 && (p.closed || c.retired) {
 		p.removeLocked(c)
-		go c.Close() // which may wait for the server
+		go c.Close() // may block until the server reads
 	}
 	return true
 }
 
-// frozen reports whether the connection may be why the request ran out of time, which ended with an error and began when the
-// connection had been read from so many times. A server that is only slow loses one connection in timeouts.header that way.
-// Time that others set may be much shorter, and speaks against a connection on which nothing comes alone.
+// frozen reports whether a stalled connection may have caused the timeout of the request. err is the error of the request, and
+// reads the number of reads on the connection before it. A server that is only slow loses one connection per
+// timeouts.response_header this way. Timeouts set by others may be much shorter and only count if nothing was read at all.
 func (u *h2Use) frozen(err error, reads int64) bool {
 	if u.Context().Err() != nil {
 		err = context.Cause(u.Context())
@@ -135,7 +135,7 @@ func (u *h2Use) frozen(err error, reads int64) bool {
 	return errors.Is(err, errLate) || errors.Is(err, errIdle)
 }
 
-// retire has no further requests use the connection, which ends with the last of those that do.
+// retire removes the connection from the pool. It is closed after its last request.
 func (c *h2Conn) retire() {
 	c.pool.mu.Lock()
 	defer c.pool.mu.Unlock()
@@ -143,7 +143,7 @@ func (c *h2Conn) retire() {
 	c.pool.removeLocked(c)
 }
 
-// A lostError ended a request with the connection that carried it, and all others on it.
+// A lostError is the error of a request whose connection was lost, together with all other requests on it.
 type lostError struct {
 	conn *h2Conn
 	err  error
@@ -152,7 +152,7 @@ type lostError struct {
 func (e *lostError) Error() string { return e.err.Error() }
 func (e *lostError) Unwrap() error { return e.err }
 
-// fault sorts an error of a request that was sent on the connection, or of its response.
+// fault classifies an error of a request on the connection, or of its response.
 func (c *h2Conn) fault(err error) error {
 	var stream http2.StreamError
 	var timeout net.Error
@@ -166,8 +166,8 @@ func (c *h2Conn) fault(err error) error {
 type h2Body struct {
 	io.Reader
 	use   *h2Use
-	close func() error // once: it gives back the window each time
-	stop  func() bool  // has the end of the request's context not close it any more
+	close func() error // called once, because each call returns the flow-control window
+	stop  func() bool  // prevents closing at the end of the request's context
 }
 
 func (b *h2Body) Close() error {
@@ -191,17 +191,18 @@ func (b *h2Body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// settledConn notices when the reader has taken in the first frame, which is the server's settings, and bounds writes.
+// settledConn closes the channel settled when the first frame, the server's settings, has been processed, and sets write
+// timeouts.
 type settledConn struct {
 	net.Conn
 	timeout time.Duration
 	settled chan struct{}
 	reads   atomic.Int64
 
-	// Of the one goroutine that reads:
+	// Used only by the goroutine that reads:
 	done bool
 	head []byte // the first 3 bytes: the length of the frame
-	got  int
+	got  int    // number of bytes read
 }
 
 func (c *settledConn) Read(b []byte) (int, error) {
@@ -210,7 +211,7 @@ func (c *settledConn) Read(b []byte) (int, error) {
 		return c.Conn.Read(b)
 	}
 	if len(c.head) == 3 && c.got >= 9+int(c.head[0])<<16+int(c.head[1])<<8+int(c.head[2]) {
-		c.settle() // all that came before has been taken in
+		c.settle() // everything read before has been processed
 		return c.Conn.Read(b)
 	}
 	n, err := c.Conn.Read(b)
@@ -222,8 +223,8 @@ func (c *settledConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write ends the connection if the server does not read all of b in time. Everything else that is to be written waits for it,
-// and so do those who read responses, because they tell the server.
+// Write closes the connection if the server does not read b in time. All other writes wait for it, and so do readers of
+// responses, because they send window updates.
 func (c *settledConn) Write(b []byte) (int, error) {
 	_ = c.SetWriteDeadline(time.Now().Add(c.timeout))
 	n, err := c.Conn.Write(b)

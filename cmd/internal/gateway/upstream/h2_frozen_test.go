@@ -16,13 +16,13 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
 )
 
-// A connection on which requests run out of time, because the server stopped in whatever place, is not used for others: the
-// next request is served on a new one.
+// A connection on which requests time out, because the server has stopped at any point, is not used again: the next request is
+// served on a new one.
 func TestHTTP2Frozen(t *testing.T) {
 	const soon = 2 * time.Second
 	header := upstream.Timeouts{Header: soon, Connect: 30 * time.Second}
 	frame := func(write func(f *http2.Framer, id uint32)) func(net.Conn, uint32) {
-		return func(conn net.Conn, id uint32) { // all but its end
+		return func(conn net.Conn, id uint32) { // all except its end
 			var b bytes.Buffer
 			write(http2.NewFramer(&b, nil), id)
 			_, _ = conn.Write(b.Bytes()[:b.Len()-1])
@@ -30,7 +30,7 @@ func TestHTTP2Frozen(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		body     int
-		warm     bool // the connection serves a request before, so that nothing else is under way
+		warm     bool // the connection has served a request before, so that no other frames are pending
 		timeouts upstream.Timeouts
 		freeze   func(conn net.Conn, id uint32)
 	}{
@@ -96,7 +96,7 @@ func TestHTTP2Frozen(t *testing.T) {
 	}
 }
 
-// A server that is slow with some requests, and not with others, keeps the connection for those that wait on it.
+// A server that is slow for some requests and not for others keeps the connection for the waiting requests.
 func TestHTTP2Slow(t *testing.T) {
 	t.Parallel()
 	let := make(chan struct{})

@@ -25,7 +25,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
-// rawFrames hands every connection to a function that speaks HTTP/2 for the server, over TLS if there is an authority.
+// rawFrames starts a server whose connections are served frame by frame by a function, over TLS if there is an authority.
 func rawFrames(t testing.TB, authority *certtest.Authority, serve func(conn net.Conn, f *http2.Framer)) (at string) {
 	t.Helper()
 	scheme := "h2c://"
@@ -39,7 +39,7 @@ func rawFrames(t testing.TB, authority *certtest.Authority, serve func(conn net.
 		scheme, cfg = "https://", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}}
 	}
 	at = rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
-		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10) // servers that do not read are noticed soon
+		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10) // so that writes to a server that does not read block soon
 		if cfg != nil {
 			conn = tls.Server(conn, cfg)
 			in = bufio.NewReader(conn)
@@ -55,8 +55,8 @@ func rawFrames(t testing.TB, authority *certtest.Authority, serve func(conn net.
 	return scheme + strings.TrimPrefix(at, "http://")
 }
 
-// Whatever a server of HTTP/2 does: each request ends within its timeouts, the other server of the group goes on serving, and
-// nothing is left behind.
+// Whatever an HTTP/2 server does, each request ends within its timeouts, the other server of the group keeps serving, and no
+// resources leak.
 func TestHTTP2Violations(t *testing.T) {
 	authority := certtest.New(t)
 	ca := write(t, filepath.Join(t.TempDir(), "ca.pem"), authority.PEM)
@@ -92,7 +92,7 @@ func violate(t *testing.T, name string, v attacks.Violation, authority *certtest
 		defer close(left)
 		go func() {
 			select {
-			case <-over: // a server that has not read may learn of the end of the connection much later
+			case <-over: // a server that does not read may notice the end of the connection much later
 				_ = conn.SetDeadline(time.Unix(1, 0))
 			case <-left:
 			}
@@ -129,7 +129,7 @@ func violate(t *testing.T, name string, v attacks.Violation, authority *certtest
 					served.Add(1)
 				}
 			}
-			if errors.Is(err, context.DeadlineExceeded) { // others are responses that are broken off
+			if errors.Is(err, context.DeadlineExceeded) { // other errors are truncated responses
 				t.Errorf("%s: %s with %d bytes: %v", name, r.Method, body, err)
 			}
 		})
@@ -141,7 +141,7 @@ func violate(t *testing.T, name string, v attacks.Violation, authority *certtest
 	awaitTrue(t, name+": requests are in flight", func() bool { return g.Status()[0].InFlight == 0 && g.Status()[1].InFlight == 0 })
 }
 
-// scope is a part of a test, with an end of its own.
+// scope is a part of a test with its own cleanup.
 type scope struct {
 	testing.TB
 	ends []func()
@@ -155,7 +155,7 @@ func (s *scope) end() {
 	}
 }
 
-// awaitTrue waits until something is true, and reports after a minute that it is not.
+// awaitTrue waits until is returns true, and fails the test with the message not after a minute.
 func awaitTrue(t *testing.T, not string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -170,7 +170,7 @@ func awaitTrue(t *testing.T, not string, is func() bool) {
 	}
 }
 
-// A server that violates a stream's rules loses that stream: what else the connection carries goes on.
+// A server that violates the protocol on a stream loses only that stream: other requests on the connection continue.
 func TestHTTP2StreamErrors(t *testing.T) {
 	violation := func(name string) func(*http2.Framer, uint32) {
 		respond := attacks.Violations()[name].Respond
@@ -243,7 +243,8 @@ func TestHTTP2StreamErrors(t *testing.T) {
 	}
 }
 
-// A server that allows no stream has got nothing: another one is asked, also with requests that cannot be repeated, and soon.
+// A server that allows no streams has received nothing: even requests that are not idempotent are sent to another server, and
+// soon.
 func TestHTTP2NoStreams(t *testing.T) {
 	for _, name := range []string{"no streams", "no further streams"} {
 		t.Run(name, func(t *testing.T) {

@@ -15,40 +15,40 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// h2Pool is the connections to a server that speaks HTTP/2. roundTrip sends a request at most once: the pool of
-// http.Transport repeats requests by itself, without end where a server answers each with GOAWAY, and retries are the
-// group's to count and to bound.
+// h2Pool is a pool of connections to an HTTP/2 server. roundTrip sends a request at most once. The pool of http.Transport is not
+// used, because it retries requests itself, without bound if a server responds to each with GOAWAY, while the group counts and
+// bounds retries.
 //
-// A server has two. Most requests share connections, of the first. Those that can hold up what they share a connection with
-// travel alone, on connections of the second: requests whose head is longer than all servers accept, because many servers
-// end the connection for one, and requests whose body may use up the connection's window, if the server does not read it,
-// for which the bodies of all others on the connection wait.
+// A server has two pools. Most requests use the first, whose connections are shared. Requests that can block others on the same
+// connection use the second, one per connection: requests whose head is longer than all servers accept, because many servers
+// close the connection for it, and requests whose body may use up the flow-control window of the connection if the server does
+// not read it, which would block the bodies of all other requests.
 type h2Pool struct {
 	server *server
-	own    bool            // requests travel alone, see ownLocked
-	wire   *http.Transport // makes HTTP/2 of connections; requests do not pass it
+	own    bool            // one request per connection, see ownLocked
+	wire   *http.Transport // creates HTTP/2 client connections; it does not send requests
 	secure *tlsDialer      // nil: without TLS
 
-	http1Until atomic.Int64 // since the group started: the server chose HTTP/1.1 in its last handshake
+	http1Until atomic.Int64 // time since the start of the group until which HTTP/2 is not offered, after the server chose HTTP/1.1
 	held       atomic.Int64 // bytes of bodies on shared connections, at most sharedBodies
 
 	mu     sync.Mutex // guards the following
 	conns  []*h2Conn
 	dials  []*h2Dial // in progress
-	closed bool      // connections end when they are not in use
+	closed bool      // connections are closed when they become idle
 }
 
 const (
-	// maxOwn is the number of connections to a server whose requests travel alone, and ownShare how many of them are for
-	// requests of one client address. Beyond that, requests share them, those of an address its own.
+	// maxOwn is the maximum number of connections to a server with one request each, and ownShare the maximum of one client
+	// address. Beyond that, requests share such connections, those of an address only with each other.
 	maxOwn   = 64
 	ownShare = maxOwn / 4
-	// sharedBodies bounds the bodies that the server may not have read on connections that requests share. It is half of the
-	// smallest window of a connection that there is.
+	// sharedBodies bounds the bytes of bodies on shared connections that the server may not have read: half of the smallest
+	// window of a connection.
 	sharedBodies = 32 << 10
 )
 
-// hold reports whether a body of a length, all of which is here, can be on a connection that requests share, until letGo.
+// hold reports whether a buffered body of n bytes may be sent on a shared connection, and reserves its bytes until letGo.
 func (p *h2Pool) hold(n int64) bool {
 	if p.held.Add(n) <= sharedBodies {
 		return true
@@ -63,11 +63,11 @@ func (p *h2Pool) removeLocked(c *h2Conn) {
 	p.conns = slices.DeleteFunc(p.conns, func(other *h2Conn) bool { return other == c })
 }
 
-// h2Dial is a connection in the making. Requests that find no room on the others wait for it.
+// h2Dial is a connection that is being opened. Requests for which no stream is free wait for it.
 type h2Dial struct {
 	from netip.Prefix
-	done chan struct{} // closed when the following are set
-	use  *h2Use        // by the request that it is made for
+	done chan struct{} // closed when the following fields are set
+	use  *h2Use        // use by the request that started the dial
 	err  error
 }
 
@@ -76,21 +76,21 @@ func newH2Pool(s *server, secure *tlsDialer, own bool) *h2Pool {
 	p.wire.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return ctx.Value(h2ConnKey{}).(net.Conn), nil
 	}
-	p.wire.Protocols.SetUnencryptedHTTP2(true) // TLS is below, in the connection
+	p.wire.Protocols.SetUnencryptedHTTP2(true) // the connection itself does TLS
 	p.wire.ResponseHeaderTimeout = 0           // see ask
 	p.wire.HTTP2 = &http.HTTP2Config{
 		SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second,
 		MaxReceiveBufferPerStream: h2Window, MaxReceiveBufferPerConnection: h2ConnWindow,
 	}
-	// Because the copy in Go 1.26's net/http locks itself up when a server exceeds the window of a stream.
+	// The copy of the package in Go 1.26's net/http deadlocks if a server exceeds the window of a stream.
 	//lint:ignore SA1019 there is no other way to choose it
 	if _, err := http2.ConfigureTransports(p.wire); err != nil {
-		panic(err) // it is new
+		panic(err) // cannot happen for a new Transport
 	}
 	return p
 }
 
-// get reserves a stream on a connection, or on a new one.
+// get reserves a stream on an existing or a new connection.
 func (p *h2Pool) get(r *h2Request) (use *h2Use, reused bool, err error) {
 	ctx := r.Context()
 	for {
@@ -110,7 +110,7 @@ func (p *h2Pool) get(r *h2Request) (use *h2Use, reused bool, err error) {
 		if mine {
 			d = &h2Dial{from: r.from, done: make(chan struct{})}
 			p.dials = append(p.dials, d)
-			go p.dial(context.WithoutCancel(ctx), d, r) // others may wait for it
+			go p.dial(context.WithoutCancel(ctx), d, r) // not cancelled with ctx, because others may wait for it
 		}
 		p.mu.Unlock()
 		select {
@@ -135,7 +135,7 @@ func (p *h2Pool) get(r *h2Request) (use *h2Use, reused bool, err error) {
 	}
 }
 
-// pruneLocked forgets connections that have ended, or can carry no further request.
+// pruneLocked removes connections that have ended or allow no further requests.
 func (p *h2Pool) pruneLocked() {
 	p.conns = slices.DeleteFunc(p.conns, func(c *h2Conn) bool {
 		switch {
@@ -144,14 +144,14 @@ func (p *h2Pool) pruneLocked() {
 		case c.users > 0 || c.InFlight() > 0 || c.Available() > 0:
 			return false
 		}
-		// The server allows no stream, or has said that it will end the connection.
-		go c.Close() // which may wait for the server
+		// The server allows no streams, or has sent GOAWAY.
+		go c.Close() // may block until the server reads
 		return true
 	})
 }
 
-// sharedLocked reserves a stream on one of the connections, or returns the one in the making that may have one, or nothing if
-// there should be another.
+// sharedLocked reserves a stream on one of the connections, or returns a dial in progress to wait for, or nils if the caller
+// must open a connection.
 func (p *h2Pool) sharedLocked(*h2Request) (*h2Conn, *h2Dial) {
 	for _, c := range p.conns {
 		if c.Reserve() == nil {
@@ -164,10 +164,10 @@ func (p *h2Pool) sharedLocked(*h2Request) (*h2Conn, *h2Dial) {
 	return nil, nil
 }
 
-// ownLocked is sharedLocked for requests that travel alone: on a connection that is not busy, or a new one, as long as there
-// are not too many.
+// ownLocked is sharedLocked for pools with one request per connection: it uses a connection that is not busy, or a new one
+// within the bounds.
 func (p *h2Pool) ownLocked(r *h2Request) (*h2Conn, *h2Dial) {
-	have := 0 // of the client
+	have := 0 // connections of the client's address
 	for _, c := range p.conns {
 		if c.busy > 0 && c.from == r.from {
 			have++
@@ -212,7 +212,7 @@ func (p *h2Pool) ownLocked(r *h2Request) (*h2Conn, *h2Dial) {
 	return nil, nil
 }
 
-// dial makes a connection, with a stream reserved for the request that it is made for.
+// dial opens a connection and reserves a stream for the request that started the dial.
 func (p *h2Pool) dial(ctx context.Context, d *h2Dial, r *h2Request) {
 	conn, err := p.connect(ctx)
 	if err == nil && conn.Reserve() != nil {
@@ -229,7 +229,7 @@ func (p *h2Pool) dial(ctx context.Context, d *h2Dial, r *h2Request) {
 	close(d.done)
 }
 
-// connect makes a connection and waits for the server's settings: how many streams it allows, and how large a header.
+// connect opens a connection and waits for the server's settings, which bound the number of streams and the header size.
 func (p *h2Pool) connect(ctx context.Context) (*h2Conn, error) {
 	conn, err := p.open(ctx)
 	if err != nil {
@@ -268,14 +268,14 @@ func (p *h2Pool) open(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// close ends connections that are not in use, and the others when they are not any more.
+// close closes idle connections, and the others when they become idle.
 func (p *h2Pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
 	for _, c := range p.conns {
 		if c.users == 0 {
-			go c.Close() // which may wait for the server
+			go c.Close() // may block until the server reads
 		}
 	}
 	p.conns = nil

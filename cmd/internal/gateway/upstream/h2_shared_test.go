@@ -22,8 +22,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// Clients whose headers are larger than nginx accepts make it end the connection on which they arrive. The requests of others
-// that are under way are served, and nothing counts against nginx.
+// nginx closes the connection of requests whose headers are larger than it accepts. Requests of other clients in flight are
+// served, and no failure is counted.
 func TestHTTP2LargeHeadNginx(t *testing.T) {
 	forwardauthtest.Need(t, "nginx")
 	const honest, hostile = 12, 20
@@ -66,7 +66,7 @@ http {
 	unharmed(t, g)
 }
 
-// unharmed checks that no failure was counted against a server, and none was ejected.
+// unharmed fails the test if a failure was counted or a server was ejected.
 func unharmed(t *testing.T, g *upstream.Group) {
 	t.Helper()
 	for _, st := range g.Status() {
@@ -76,7 +76,7 @@ func unharmed(t *testing.T, g *upstream.Group) {
 	}
 }
 
-// A connection that ends with many requests on it is one failure of the server. Those that may be repeated are.
+// A connection that is lost with many requests on it is one failure of the server. Idempotent requests are retried.
 func TestHTTP2LostConnection(t *testing.T) {
 	const crowd = 12
 	for name, end := range map[string]func(conn net.Conn, f *http2.Framer){
@@ -112,7 +112,7 @@ func TestHTTP2LostConnection(t *testing.T) {
 				gw, g := gateway(t, upstream.Config{Servers: []string{hostile, well}, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: 3}, Retries: 1})
 				var all sync.WaitGroup
 				var ok, failed, broken atomic.Int64
-				for range 2 * crowd { // every other goes to the other server
+				for range 2 * crowd { // every second request goes to the other server
 					all.Go(func() {
 						m := method
 						if m == "begun" {
@@ -137,15 +137,15 @@ func TestHTTP2LostConnection(t *testing.T) {
 				all.Wait()
 				want := [3]int64{2 * crowd, 0, 0}
 				switch {
-				case method == "POST" && name != "GOAWAY before": // of which the server has said that it did nothing
+				case method == "POST" && name != "GOAWAY before": // which the server has not declared unprocessed
 					want = [3]int64{crowd, crowd, 0}
 				case method == "begun":
 					want = [3]int64{crowd, 0, crowd}
 				}
-				// The budget for retries may be less than the crowd.
+				// The retry budget may be smaller than the crowd.
 				got := [3]int64{ok.Load(), failed.Load(), broken.Load()}
 				if want[0] == 2*crowd && got[1] > 2 || want[0] < 2*crowd && got != want {
-					t.Errorf("%v are whole, refused and broken off, want %v", got, want)
+					t.Errorf("%v complete, failed and truncated, want %v", got, want)
 				}
 				if st := g.Status()[0]; st.Failures != 1 || st.Ejections != 0 {
 					t.Errorf("%+v", st)
@@ -155,7 +155,7 @@ func TestHTTP2LostConnection(t *testing.T) {
 	}
 }
 
-// Requests with large heads have connections of their own, up to a number, and share those beyond it.
+// Requests with large heads use separate connections up to a maximum, and share these beyond it.
 func TestHTTP2LargeHeads(t *testing.T) {
 	const most, crowd = 64, 100
 	var conns, shared atomic.Int64
@@ -216,8 +216,8 @@ func TestHTTP2LargeHeads(t *testing.T) {
 	}
 }
 
-// Go's server of HTTP/2 takes trailers of a stream that it has closed for a stream that goes back, and ends the connection for
-// all. Requests with trailers could spoil those of others that way, which is one reason why the gateway sends none.
+// Go's HTTP/2 server treats trailers of a stream that it has closed as a stream with a lower number, and closes the connection.
+// Requests with trailers could break those of others this way, which is one reason why the gateway sends no trailers.
 func TestHTTP2LateTrailers(t *testing.T) {
 	at := origin(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "http://"))
@@ -239,7 +239,7 @@ func TestHTTP2LateTrailers(t *testing.T) {
 			if !frame.IsAck() {
 				_ = f.WriteSettingsAck()
 			}
-		case *http2.RSTStreamFrame: // it wants no more of the request
+		case *http2.RSTStreamFrame: // it does not read the rest of the request
 			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: attacks.HeaderBlock("x-sum", "1"), EndHeaders: true, EndStream: true})
 		case *http2.GoAwayFrame:
 			if frame.ErrCode != http2.ErrCodeProtocol {

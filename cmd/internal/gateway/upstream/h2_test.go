@@ -17,21 +17,22 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
 )
 
-// rawH2 is a server that speaks HTTP/2 frame by frame, and counts.
+// rawH2 is an HTTP/2 server that writes single frames, and counts connections and requests.
 type rawH2 struct {
 	at              string
 	conns, requests atomic.Int64
-	window          atomic.Int64 // of a stream, as the gateway says
+	window          atomic.Int64 // of a stream, as announced by the gateway
 }
 
-// serveH2Fields has a function answer each request, which is told whether there is a field x-bad.
+// serveH2Fields starts a server that responds to each request by a function, which gets whether there is a field x-bad.
 func serveH2Fields(t testing.TB, answer func(f *http2.Framer, stream uint32, bad bool)) string {
 	return rawH2Of(t, nil, func(f *http2.Framer, h *http2.MetaHeadersFrame) {
 		answer(f, h.StreamID, slices.ContainsFunc(h.Fields, func(f hpack.HeaderField) bool { return f.Name == "x-bad" }))
 	}).at
 }
 
-// serveH2 has a function answer each request with frames. Hello is called once the server has sent its settings.
+// serveH2 starts a server that responds to each request with the frames of a function. hello is called after the server has sent
+// its settings.
 func serveH2(t testing.TB, hello func(*http2.Framer), answer func(f *http2.Framer, stream uint32), settings ...http2.Setting) *rawH2 {
 	t.Helper()
 	return rawH2Of(t, hello, func(f *http2.Framer, h *http2.MetaHeadersFrame) { answer(f, h.StreamID) }, settings...)
@@ -76,14 +77,14 @@ func rawH2Of(t testing.TB, hello func(*http2.Framer), answer func(*http2.Framer,
 	return o
 }
 
-// respond is a response with a body.
+// respond writes a response with a body.
 func respond(f *http2.Framer, stream uint32, body string, pairs ...string) {
 	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: attacks.HeaderBlock(pairs...), EndHeaders: true})
 	_ = f.WriteData(stream, true, []byte(body))
 }
 
-// A server that refuses requests gets each as often as the group's retries say, on as many connections, and the retries
-// show. What cannot be repeated is sent once.
+// A server that refuses streams gets each request as often as the retries allow, on as many connections, and the retries are
+// counted. A request that is not repeatable is sent once.
 func TestHTTP2Refused(t *testing.T) {
 	goAway := func(code http2.ErrCode) func(f *http2.Framer, stream uint32) {
 		return func(f *http2.Framer, _ uint32) { _ = f.WriteGoAway(0, code, nil) }
@@ -96,7 +97,7 @@ func TestHTTP2Refused(t *testing.T) {
 		answer      func(f *http2.Framer, stream uint32)
 		unprocessed bool // so that even a POST may be sent again
 		status      int
-		never       bool // nothing is sent again
+		never       bool // requests are never sent again
 	}{
 		"GOAWAY":                {answer: goAway(http2.ErrCodeNo), unprocessed: true, status: 502},
 		"GOAWAY with an error":  {answer: goAway(http2.ErrCodeEnhanceYourCalm), unprocessed: true, status: 502},
@@ -117,7 +118,7 @@ func TestHTTP2Refused(t *testing.T) {
 						o := serveH2(t, c.hello, c.answer)
 						gw, g := gateway(t, upstream.Config{Servers: []string{o.at}, Retries: retries, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: -1}})
 						r := request(t, method, gw.URL, body)
-						r.Header.Set("Idempotency-Key", "1") // which Go's client takes for leave to repeat a POST
+						r.Header.Set("Idempotency-Key", "1") // with which Go's client retries a POST
 						got := do(t, client(t), r)
 						want := int64(1)
 						if !c.never && retries > 0 && (c.unprocessed || method == "GET" && c.hello == nil) {
@@ -126,10 +127,10 @@ func TestHTTP2Refused(t *testing.T) {
 						st := g.Status()[0]
 						sent := o.requests.Load()
 						if c.hello != nil && sent == 0 {
-							sent = o.conns.Load() // a connection that ends before it is used
+							sent = o.conns.Load() // connections end before they are used
 						}
 						if c.never && st.Failures != 0 {
-							t.Errorf("%s: %d failures count against the server", method, st.Failures)
+							t.Errorf("%s: %d failures counted", method, st.Failures)
 						}
 						if got.status != c.status || sent != want || o.conns.Load() > want || st.Requests != want || st.Retries != want-1 {
 							t.Errorf("%s %q, %d retries: %d; want %d requests: %d arrived on %d connections; %+v",
@@ -142,7 +143,7 @@ func TestHTTP2Refused(t *testing.T) {
 	}
 }
 
-// The budget for retries holds for those too.
+// The retry budget applies to refused streams too.
 func TestHTTP2RefusedBudget(t *testing.T) {
 	const sent = 200
 	o := serveH2(t, nil, func(f *http2.Framer, stream uint32) { _ = f.WriteRSTStream(stream, http2.ErrCodeRefusedStream) })
@@ -164,7 +165,7 @@ func TestHTTP2RefusedBudget(t *testing.T) {
 	}
 }
 
-// A server that allows one stream on each connection gets every request of a burst, and refuses none.
+// A server that allows one stream per connection gets every request of a burst, and refuses none.
 func TestHTTP2FewStreams(t *testing.T) {
 	const burst = 50
 	var all sync.WaitGroup
@@ -192,7 +193,7 @@ func TestHTTP2FewStreams(t *testing.T) {
 	}
 }
 
-// Responses whose end readers could see in different places are passed on without the length that they claim, or not at all.
+// Responses with an ambiguous length are forwarded without their Content-Length, or not at all.
 func TestHTTP2Length(t *testing.T) {
 	for name, c := range map[string]struct {
 		pairs  []string

@@ -29,7 +29,7 @@ import (
 
 type fromKey struct{}
 
-// addressedGateway has requests count for the client address in the header X-From.
+// addressedGateway starts a gateway that takes the client's address from the header X-From.
 func addressedGateway(t testing.TB, cfg upstream.Config) (*httptest.Server, *upstream.Group) {
 	t.Helper()
 	cfg.Client = func(ctx context.Context) netip.Prefix {
@@ -46,7 +46,7 @@ func addressedGateway(t testing.TB, cfg upstream.Config) (*httptest.Server, *ups
 	})
 }
 
-// stockOrigin is Go's server of HTTP/2 with the window of a connection that many servers have, and counts connections.
+// stockOrigin starts Go's HTTP/2 server with the connection window of many servers, and counts its connections.
 func stockOrigin(t *testing.T, authority *certtest.Authority, conns *atomic.Int64, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -75,7 +75,7 @@ func stockOrigin(t *testing.T, authority *certtest.Authority, conns *atomic.Int6
 	return s.URL
 }
 
-// told tells when so many bytes of a body have been read.
+// told is a body that signals when a number of bytes has been read.
 type told struct {
 	io.Reader
 	left int
@@ -91,7 +91,7 @@ func (r *told) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Bodies that a server does not read hold up the requests of no other client, and nothing counts against the server.
+// Bodies that a server does not read do not block the requests of other clients, and no failure is counted.
 func TestHTTP2UnreadBodies(t *testing.T) {
 	authority := certtest.New(t)
 	ca := write(t, filepath.Join(t.TempDir(), "ca.pem"), authority.PEM)
@@ -146,7 +146,7 @@ func TestHTTP2UnreadBodies(t *testing.T) {
 				r.ContentLength = int64(c.body)
 				r.Header.Set("X-From", "192.0.2.1/32")
 				stalled.Go(func() {
-					if res, err := client(t).Do(r); err == nil { // it may be broken off
+					if res, err := client(t).Do(r); err == nil { // it may be aborted
 						_, _ = io.Copy(io.Discard, res.Body)
 						res.Body.Close()
 					}
@@ -156,7 +156,7 @@ func TestHTTP2UnreadBodies(t *testing.T) {
 				<-arrived
 			}
 			sent.Wait()
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // in which they are served, while others wait
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // within which they are served, while others wait
 			defer cancel()
 			const each = 6
 			var honest sync.WaitGroup
@@ -187,7 +187,7 @@ func TestHTTP2UnreadBodies(t *testing.T) {
 				}
 			}
 			honest.Wait()
-			for i := range conns { // those of the one, of the others, and the shared
+			for i := range conns { // of the one client, of the others, and shared ones
 				if n := conns[i].Load(); n > 16+3*each+1 {
 					t.Errorf("%d connections", n)
 				}
@@ -200,7 +200,7 @@ func TestHTTP2UnreadBodies(t *testing.T) {
 	}
 }
 
-// Streams that stay open go on beside each other and beside other requests, whatever their number.
+// Open streams do not block each other or other requests, whatever their number.
 func TestHTTP2OpenStreams(t *testing.T) {
 	const streams = 100
 	var conns atomic.Int64
@@ -272,7 +272,7 @@ func TestHTTP2OpenStreams(t *testing.T) {
 	awaitTrue(t, "connections are in use", func() bool { return !g.HTTP2InUse() })
 }
 
-// An address has a share of the connections whose requests travel alone, and shares them with no other.
+// An address has a share of the connections with one request each, and does not share them with other addresses.
 func TestHTTP2OwnShare(t *testing.T) {
 	const crowd, share = 40, 16
 	var mixed atomic.Int64

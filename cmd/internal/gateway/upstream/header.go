@@ -13,16 +13,16 @@ import (
 )
 
 var (
-	errMethod = errors.New("its method is no word")
-	errTarget = errors.New("its path or query holds blanks or control characters")
-	errHost   = errors.New("its host is none")
-	errField  = errors.New("a header field is malformed")
+	errMethod = errors.New("malformed method")
+	errTarget = errors.New("path or query contains blanks or control characters")
+	errHost   = errors.New("malformed host")
+	errField  = errors.New("malformed header field")
 )
 
 var heads = sync.Pool{New: func() any { b := make([]byte, 0, 2<<10); return &b }}
 
-// appendHead writes the head of a request that has a body of so many bytes. Whatever could end a line early is an
-// error: it may have been put in after the request was parsed.
+// appendHead appends the head of a request with a body of the given length. It returns an error for characters that could end
+// a line, because they may have been added after the request was parsed.
 func appendHead(b []byte, r *http.Request, host string, length int) ([]byte, error) {
 	if !httpguts.ValidHeaderFieldName(r.Method) {
 		return b, errMethod
@@ -102,8 +102,8 @@ func appendFields(b []byte, h http.Header) ([]byte, error) {
 	return b, nil
 }
 
-// checkHead is for requests whose head http.Transport or HTTP/2 writes: not all writers are as careful. It returns the length of the
-// head in HTTP/1.
+// checkHead validates the head of a request that http.Transport or the HTTP/2 client writes, which are less strict. It returns
+// the length of the head in HTTP/1.
 func checkHead(r *http.Request) (length int, err error) {
 	for name := range r.Trailer {
 		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidTrailerHeader(name) {
@@ -116,7 +116,7 @@ func checkHead(r *http.Request) (length int, err error) {
 	return len(head), err
 }
 
-// forwarded is the header that the server gets.
+// forwarded returns the header that is sent to the server.
 func forwarded(r *http.Request, upgrade string) http.Header {
 	h := make(http.Header, len(r.Header)+2)
 	for name, values := range r.Header {
@@ -134,12 +134,12 @@ func forwarded(r *http.Request, upgrade string) http.Header {
 		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
 	}
 	if _, ok := h["User-Agent"]; !ok {
-		h["User-Agent"] = []string{""} // else Go's client would give its own
+		h["User-Agent"] = []string{""} // otherwise Go's client would set its own
 	}
 	return h
 }
 
-// trimmed returns the values without blanks around them, for which servers of HTTP/2 reset a stream.
+// trimmed returns the values without surrounding blanks, for which HTTP/2 servers reset a stream.
 func trimmed(values []string) []string {
 	for i, v := range values {
 		if t := strings.Trim(v, " \t"); len(t) != len(v) {
@@ -153,23 +153,22 @@ func trimmed(values []string) []string {
 	return values
 }
 
-// merge puts an upstream's header into an answer's.
-func (g *Group) merge(answer, upstream http.Header) {
+// merge adds an upstream's header to the header of the response.
+func (g *Group) merge(response, upstream http.Header) {
 	if g.cfg.Merge != nil {
-		g.cfg.Merge(answer, upstream)
+		g.cfg.Merge(response, upstream)
 		return
 	}
 	for name, values := range upstream {
-		if had := answer[name]; had != nil {
+		if had := response[name]; had != nil {
 			values = append(had[:len(had):len(had)], values...)
 		}
-		answer[name] = values
+		response[name] = values
 	}
 }
 
-// StripHopByHop removes the fields that belong to one connection: those that always do, and those that Connection
-// names. Who a request is forwarded for cannot be removed that way: a caller must not have the gateway's own words
-// dropped.
+// StripHopByHop removes hop-by-hop fields: those that always are, and those that Connection lists. Forwarding headers are not
+// removed even if Connection lists them, because a caller must not be able to remove headers that the gateway sets.
 func StripHopByHop(h http.Header) {
 	for _, name := range connectionNames(h) {
 		delete(h, name)
@@ -181,7 +180,7 @@ func StripHopByHop(h http.Header) {
 	}
 }
 
-// isHopByHop reports whether a field belongs to one connection and never crosses a proxy.
+// isHopByHop reports whether a field is always hop-by-hop.
 func isHopByHop(name string) bool {
 	switch name {
 	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
@@ -191,7 +190,7 @@ func isHopByHop(name string) bool {
 	return false
 }
 
-// connectionNames are the fields that Connection names and that may be dropped for it, in canonical form.
+// connectionNames returns the fields that Connection lists and that may be removed, in canonical form.
 func connectionNames(h http.Header) (names []string) {
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
@@ -204,13 +203,12 @@ func connectionNames(h http.Header) (names []string) {
 	return names
 }
 
-// ours reports whether a field is a gateway's word about the caller.
+// ours reports whether a field is a forwarding header, which a gateway sets.
 func ours(name string) bool {
 	return strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip"
 }
 
-// stripTrailers removes the fields that belong to one connection, and those that say how long a message is or how to read it:
-// by the time that trailers come, that has been decided.
+// stripTrailers removes hop-by-hop fields and fields about the length or encoding of a message, which are invalid in trailers.
 func stripTrailers(h http.Header) {
 	for name := range h {
 		if isHopByHop(name) || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidTrailerHeader(name) {
@@ -219,8 +217,8 @@ func stripTrailers(h http.Header) {
 	}
 }
 
-// upgradeOf is what a header asks or agrees to turn the connection into, "" if nothing. HTTP/2 in plain text is not on
-// offer: it would be a way around everything that looks at requests.
+// upgradeOf returns the protocol to which a request or response upgrades the connection, or "". An upgrade to HTTP/2 (h2c) is
+// not supported, because requests on the upgraded connection would bypass all checks.
 func upgradeOf(h http.Header) string {
 	if len(h["Upgrade"]) == 0 || !httpguts.HeaderValuesContainsToken(h["Connection"], "Upgrade") {
 		return ""
@@ -232,6 +230,6 @@ func upgradeOf(h http.Header) string {
 	return u
 }
 
-func sameProtocol(asked string, answer http.Header) bool {
-	return strings.EqualFold(asked, upgradeOf(answer))
+func sameProtocol(requested string, response http.Header) bool {
+	return strings.EqualFold(requested, upgradeOf(response))
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// A response whose header is too large is 502, and counted once over HTTP/1. Over HTTP/2 it looks like any other error.
+// A response with a too large header is a 502, and counted once as a reached bound over HTTP/1. Over HTTP/2 it is not
+// distinguished from other errors.
 func TestHeaderTooLarge(t *testing.T) {
 	at := origin(t, func(w http.ResponseWriter, r *http.Request) {
 		n := 200
@@ -21,7 +22,7 @@ func TestHeaderTooLarge(t *testing.T) {
 		}
 	})
 	for name, to := range ways {
-		t.Run(name, func(t *testing.T) { // one after the other: all have one count
+		t.Run(name, func(t *testing.T) { // not in parallel, because the count is global
 			gw, _ := gateway(t, to(at))
 			was := bounds.UpstreamHeader.Count()
 			if got := get(t, gw.URL); got.status != 200 || bounds.UpstreamHeader.Count() != was {
@@ -32,7 +33,7 @@ func TestHeaderTooLarge(t *testing.T) {
 				want = was
 			}
 			if got := do(t, client(t), request(t, "POST", gw.URL+"/large", "x")); got.status != 502 || bounds.UpstreamHeader.Count() != want {
-				t.Errorf("beyond it: %d, and it was reached %d times", got.status, bounds.UpstreamHeader.Count()-was)
+				t.Errorf("above the bound: %d, and it was reached %d times", got.status, bounds.UpstreamHeader.Count()-was)
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Run checks the health of the servers, until the context ends. Without health checks it does nothing.
+// Run runs the health checks until ctx is done. Without health checks it returns at once.
 func (g *Group) Run(ctx context.Context) {
 	if g.cfg.HealthCheck == nil {
 		return
@@ -32,7 +32,7 @@ func (s *server) runHealthChecks(ctx context.Context, h *HealthCheck) {
 		}
 		down := s.down.Load()
 		switch well := err == nil; {
-		case well != down: // as before
+		case well != down: // unchanged
 			failures = 0
 		default:
 			failures++
@@ -46,7 +46,7 @@ func (s *server) runHealthChecks(ctx context.Context, h *HealthCheck) {
 			}
 		}
 		first = false
-		// A tenth more or less, so that many gateways do not ask at once.
+		// ± 10 % jitter, so that the checks of many gateways are not synchronized.
 		wait := time.Duration(float64(h.Interval) * (0.9 + 0.2*rand.Float64()))
 		select {
 		case <-ctx.Done():
@@ -56,7 +56,7 @@ func (s *server) runHealthChecks(ctx context.Context, h *HealthCheck) {
 	}
 }
 
-// checkHealth checks once.
+// checkHealth makes one health check.
 func (s *server) checkHealth(ctx context.Context, h *HealthCheck) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -72,8 +72,8 @@ func (s *server) checkHealth(ctx context.Context, h *HealthCheck) error {
 	if err != nil {
 		return err
 	}
-	// A connection whose answer is read to its end can be used again; an endless one is not worth it. After a 101 reading
-	// would not end with ctx.
+	// A connection can be reused if its response is read to the end; up to 64 KiB are worth it. After a 101, reading would not
+	// end with ctx.
 	if res.StatusCode != http.StatusSwitchingProtocols {
 		_, _ = io.CopyN(io.Discard, res.Body, 64<<10)
 	}
@@ -81,7 +81,7 @@ func (s *server) checkHealth(ctx context.Context, h *HealthCheck) error {
 	if res.StatusCode == h.Status || (h.Status == 0 && res.StatusCode >= 200 && res.StatusCode <= 399) {
 		return nil
 	}
-	return fmt.Errorf("it answered %d", res.StatusCode)
+	return fmt.Errorf("status %d", res.StatusCode)
 }
 
 // setDown sets the result of the health check.
@@ -93,8 +93,8 @@ func (g *Group) setDown(s *server, down bool, why string) {
 	}
 	g.rebuildLocked()
 	if down {
-		g.cfg.Log.Warn("an upstream server is down", "upstream", g.cfg.Name, "server", s.name, "because", why)
+		g.cfg.Log.Warn("upstream server unhealthy", "upstream", g.cfg.Name, "server", s.name, "reason", why)
 	} else {
-		g.cfg.Log.Info("an upstream server is up", "upstream", g.cfg.Name, "server", s.name)
+		g.cfg.Log.Info("upstream server healthy", "upstream", g.cfg.Name, "server", s.name)
 	}
 }

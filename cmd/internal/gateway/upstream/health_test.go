@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 )
 
-// A server is asked again and again; so many answers in a row change what is believed of it, and the first does alone.
+// Servers are checked periodically; a number of consecutive results changes the state, and the first result changes it alone.
 func TestHealth(t *testing.T) {
 	var status atomic.Int64
 	var asked atomic.Int64
@@ -21,7 +21,7 @@ func TestHealth(t *testing.T) {
 	var hang atomic.Bool
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/healthz" || r.Host != "health.example.com" {
-			t.Errorf("asked for %s at %s", r.URL.Path, r.Host)
+			t.Errorf("request for %s at %s", r.URL.Path, r.Host)
 		}
 		asked.Add(1)
 		if hang.Load() {
@@ -47,24 +47,24 @@ func TestHealth(t *testing.T) {
 		}
 		state(time.Second, upstream.StateDown)
 		status.Store(302)
-		state(11*time.Second, upstream.StateDown) // one good answer
+		state(11*time.Second, upstream.StateDown) // one successful check
 		state(11*time.Second, upstream.StateUp)
 		status.Store(404)
 		state(11*time.Second, upstream.StateUp)
-		status.Store(200) // a good one in between: the row begins anew
+		status.Store(200) // a successful check in between resets the count
 		state(11*time.Second, upstream.StateUp)
 		hang.Store(true)
 		state(26*time.Second, upstream.StateUp)
 		state(16*time.Second, upstream.StateDown)
 		if n := asked.Load(); n < 8 || n > 10 {
-			t.Errorf("asked %d times in 87 seconds", n)
+			t.Errorf("%d checks in 87 seconds", n)
 		}
 		cancel()
 		<-done
 	})
 }
 
-// A health check that is answered with 101 has failed, and the next one follows: reading on would wait for ever.
+// A health check with status 101 has failed, and the next one follows: reading the response would block forever.
 func TestHealthSwitchesProtocols(t *testing.T) {
 	var asked atomic.Int64
 	handler := func(w http.ResponseWriter, _ *http.Request) {
@@ -86,15 +86,15 @@ func TestHealthSwitchesProtocols(t *testing.T) {
 		<-time.After(35 * time.Second)
 		synctest.Wait()
 		if n, s := asked.Load(), g.Status(); n < 3 || s[0].State != upstream.StateDown {
-			t.Errorf("asked %d times in 35 seconds, and it is %s", n, s[0].State)
+			t.Errorf("%d checks in 35 seconds, state %s", n, s[0].State)
 		}
 		cancel()
 		<-done
 	})
 }
 
-// Servers that fail every other health check stay as they are, and requests are served meanwhile. When none is left, a request
-// is answered at once.
+// Servers that fail every second health check keep their state, and requests are served. If no server is left, a request gets its
+// response at once.
 func TestHealthFlaps(t *testing.T) {
 	var checks [2]atomic.Int64
 	var gone atomic.Bool

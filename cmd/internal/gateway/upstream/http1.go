@@ -15,16 +15,16 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// maxSmallBody is the largest body that is read before a connection is used for it: no slow caller then holds up a server,
-// and one write sends everything.
+// maxSmallBody is the maximum size of a body that is buffered before the request is sent, so that a slow caller does not occupy
+// a connection and one write sends the whole request.
 const maxSmallBody = 16 << 10
 
-// usesPool reports whether a request needs nothing that only http.Transport can do.
+// usesPool reports whether a request can be sent by the pool, because it needs no feature that only http.Transport has.
 func usesPool(r *http.Request) bool {
 	return r.ContentLength >= 0 && r.ContentLength <= maxSmallBody && len(r.Trailer) == 0 && len(r.Header["Expect"]) == 0
 }
 
-// readSmall reads the body of a request for the pool, with a watch over callers that stop sending.
+// readSmall reads the body of a request for the pool, with an idle timeout for callers that stop sending.
 func (rt *roundTrip) readSmall() *failure {
 	r := rt.r
 	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
@@ -35,13 +35,13 @@ func (rt *roundTrip) readSmall() *failure {
 	body := make([]byte, r.ContentLength, r.ContentLength+1)
 	_, err := io.ReadFull(r.Body, body)
 	if err == nil {
-		// To its very end: only then does the server look whether the caller has left.
+		// Read EOF too: only then does the HTTP server detect that the caller has disconnected.
 		_, err = r.Body.Read(body[len(body):cap(body)])
 	}
 	timer.end()
 	rt.endAttempt()
 	switch {
-	case rt.stalled != moving: // which does not change any more
+	case rt.stalled != moving: // it no longer changes after endAttempt
 		return &failure{kind: failRequestBody, err: errCallerStalled}
 	case err != nil && err != io.EOF:
 		return failureOf(r, &requestError{err, true}, false)
@@ -86,15 +86,15 @@ func (rt *roundTrip) roundTripHTTP1(s *server) *failure {
 		if fresh || !reused || f.kind != failRepeatable || ctx.Err() != nil || !rt.resend.may(sent) {
 			return f
 		}
-		// The server has closed a connection that no request used, as it may at any time, while this request was on its way.
-		// That says nothing against the server.
+		// The server has closed an idle connection, as it may at any time, while this request was on its way. This is not a
+		// failure of the server.
 	}
 }
 
-// writeAndRead writes a request and reads the head of its answer.
+// writeAndRead writes a request and reads the head of its response.
 func (rt *roundTrip) writeAndRead(c *pooledConn, request []byte, within time.Duration) (*http.Response, error) {
 	c.use.readLimit = maxHeader
-	_ = c.SetDeadline(time.Now().Add(within)) // for writing too: a server that does not read takes only so much
+	_ = c.SetDeadline(time.Now().Add(within)) // also for writing, which blocks if the server does not read
 	if _, err := c.Conn.Write(request); err != nil {
 		return nil, err
 	}
@@ -110,13 +110,13 @@ func (rt *roundTrip) writeAndRead(c *pooledConn, request []byte, within time.Dur
 			c.use.readLimit = math.MaxInt64
 			return res, nil
 		}
-		if ok, _ := rt.forwards1xx(res.StatusCode); ok { // checkStatus has seen to the error
+		if ok, _ := rt.forwards1xx(res.StatusCode); ok { // checkStatus has handled the error
 			rt.write1xx(rt.attempt, res.StatusCode, textproto.MIMEHeader(res.Header))
 		}
 	}
 }
 
-// noEOF makes an end that came too early look like one.
+// noEOF converts io.EOF to io.ErrUnexpectedEOF.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -124,17 +124,17 @@ func noEOF(err error) error {
 	return err
 }
 
-// expectBody watches over an answer's body, unless all of it has come with the head.
+// expectBody starts the idle timer for the body of the response, unless the body is completely buffered.
 func (rt *roundTrip) expectBody(c *pooledConn) {
 	res := rt.res
 	if res.ContentLength >= 0 && int64(c.in.Buffered()) >= res.ContentLength || res.Body == http.NoBody {
 		return
 	}
-	_ = c.SetDeadline(time.Time{}) // it was for the head
+	_ = c.SetDeadline(time.Time{}) // the deadline was for the head
 	rt.resetIdleTimer()
 }
 
-// release gives the line back, or ends it.
+// release returns the connection to the pool if again is set, and otherwise closes it.
 func (rt *roundTrip) release(again bool) {
 	rt.mu.Lock()
 	c := rt.conn
@@ -147,13 +147,13 @@ func (rt *roundTrip) release(again bool) {
 	c.pool.put(c)
 }
 
-// A connPool is the connections to a server that speaks HTTP/1 in plain text. What http.Transport does with two goroutines
-// for each connection is done here by the one that serves the request; see docs/decisions/011.
+// A connPool is a pool of connections to an HTTP/1 server without TLS. The goroutine that serves the request does the work for
+// which http.Transport uses two goroutines per connection; see docs/decisions/011.
 type connPool struct {
 	server *server
 
 	mu     sync.Mutex    // guards the following
-	idle   []*pooledConn // used last at the end
+	idle   []*pooledConn // the most recently used is the last
 	reaper *time.Timer
 	closed bool
 }
@@ -165,7 +165,7 @@ func (l *connPool) get(ctx context.Context, fresh bool) (*pooledConn, error) {
 		if c == nil {
 			break
 		}
-		// A server that sends something unasked has lost track of which response is whose.
+		// Unread data on an idle connection means that responses can no longer be matched to requests.
 		if time.Since(c.idleSince) < keepIdle && c.isOpen() {
 			c.use.reused = true
 			return c, nil
@@ -194,7 +194,7 @@ func (l *connPool) pop() *pooledConn {
 	return c
 }
 
-// put keeps a connection for the next request, if nothing of the last is left on it.
+// put adds a connection to the idle ones, or closes it if data of the last request is left on it or the pool is full.
 func (l *connPool) put(c *pooledConn) {
 	if !c.reset() {
 		c.Close()
@@ -213,7 +213,7 @@ func (l *connPool) put(c *pooledConn) {
 	}
 }
 
-// reap closes what has not been used for long.
+// reap closes connections that have been idle for keepIdle.
 func (l *connPool) reap() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,10 +246,10 @@ func (l *connPool) close() {
 type pooledConn struct {
 	net.Conn
 	pool      *connPool
-	closeNow  func() // closes it, when the request ends early
+	closeNow  func() // closes the connection when the request is cancelled
 	in        *bufio.Reader
 	isOpen    func() bool
-	idleSince time.Time // unused
+	idleSince time.Time
 
 	use connUse
 }
@@ -261,20 +261,20 @@ type connUse struct {
 	bytesRead int64 // since the request was sent
 }
 
-// reset removes what a round trip has left on the connection, and reports whether it may serve another. Everything that a
-// round trip sets is taken back here and nowhere else.
+// reset clears the state of the last round trip and reports whether the connection can be reused. All state of a round trip is
+// cleared here and nowhere else.
 func (c *pooledConn) reset() bool {
 	if c.in.Buffered() > 0 {
-		return false // more came than was asked for
+		return false // data after the response
 	}
 	c.use = connUse{}
-	c.in.Reset(c) // an error that was read ahead goes too
+	c.in.Reset(c) // also clears a stored read error
 	return c.SetDeadline(time.Time{}) == nil
 }
 
-var errHeaderTooLong = errors.New("the header of its answer is too long")
+var errHeaderTooLong = errors.New("response header too long")
 
-// Read counts what comes.
+// Read counts the bytes and applies readLimit.
 func (c *pooledConn) Read(p []byte) (int, error) {
 	u := &c.use
 	if u.readLimit <= 0 {

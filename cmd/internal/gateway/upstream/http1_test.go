@@ -16,16 +16,16 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 )
 
-// poolForm is a request and how the server responds to it.
+// poolForm is a request and the form of its response.
 type poolForm struct {
 	method string
-	fields int // of the request
-	length int // of each field
-	body   int // of the request
+	fields int // number of header fields of the request
+	length int // length of each field
+	body   int // length of the request's body
 	status int
-	answer int  // bytes of the response's body
-	flush  bool // in two pieces, without a length
-	hints  int  // 1xx responses before it
+	answer int  // length of the response's body
+	flush  bool // in two pieces, without a Content-Length
+	hints  int  // number of 1xx responses before it
 }
 
 func (f poolForm) request(t testing.TB, url string) *http.Request {
@@ -37,7 +37,7 @@ func (f poolForm) request(t testing.TB, url string) *http.Request {
 	return r
 }
 
-// servePoolForm answers requests of any form. It repeats the request's nonce, so that nothing is taken for something else.
+// servePoolForm responds to requests of any form. It repeats the request's nonce, so that responses can be matched.
 func servePoolForm(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	var status, answer, hints int
@@ -53,8 +53,8 @@ func servePoolForm(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, strings.Repeat("a", answer))
 }
 
-// What one client sends, and however its server responds, the next client on the same connection gets its response, also
-// long after every time that was set for the first has passed. The exchanges before it take each of the forms.
+// Whatever a client sends, and however its server responds, the next client on the same connection gets its own response, also
+// long after all deadlines of the first request. The previous requests take each of the forms.
 func TestPooledConnection(t *testing.T) {
 	forms := map[string]poolForm{
 		"header over 32 KiB":            {method: "GET", fields: 1, length: 40 << 10, status: 200, answer: 5},
@@ -72,7 +72,7 @@ func TestPooledConnection(t *testing.T) {
 	for name, form := range forms {
 		t.Run(name, func(t *testing.T) { pooled(t, []poolForm{form}) })
 	}
-	// And random ones, several in a row.
+	// And random forms, several in a row.
 	pick := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
 	for range 20 {
 		var several []poolForm
@@ -105,10 +105,10 @@ func pooled(t *testing.T, forms []poolForm) {
 			}
 			synctest.Wait()
 			if form.body > 16<<10 {
-				continue // it went another way
+				continue // it was not sent by the pool
 			}
 			if faults := g.IdleConnFaults(); g.IdleConns() != 1 || len(faults) > 0 {
-				t.Errorf("%+v: %d connections are kept: %q", form, g.IdleConns(), faults)
+				t.Errorf("%+v: %d idle connections: %q", form, g.IdleConns(), faults)
 			}
 			<-time.After(5 * time.Second)
 		}
@@ -124,7 +124,7 @@ func pooled(t *testing.T, forms []poolForm) {
 	})
 }
 
-// A connection that waits for requests keeps nothing of the last one in memory.
+// An idle connection does not keep the last request in memory.
 func TestPooledConnectionForgets(t *testing.T) {
 	at := origin(t, servePoolForm)
 	var last weak.Pointer[http.Request]
@@ -138,7 +138,7 @@ func TestPooledConnectionForgets(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r = r.WithContext(context.WithValue(r.Context(), weakKey{}, "something"))
 			last = weak.Make(r)
-			for range 100 { // the runtime keeps stopped timers while they are few among all
+			for range 100 { // the runtime keeps stopped timers while they are a small share of all
 				others = append(others, time.AfterFunc(time.Hour, func() {}))
 			}
 			h.ServeHTTP(w, r)
@@ -153,7 +153,7 @@ func TestPooledConnectionForgets(t *testing.T) {
 		for ; last.Value() != nil && time.Now().Before(until); runtime.GC() {
 		}
 		if last.Value() != nil || g.IdleConns() != 1 {
-			t.Errorf("%+v: %d connections are kept, and the request is: %t", f, g.IdleConns(), last.Value() != nil)
+			t.Errorf("%+v: %d idle connections, request in memory: %t", f, g.IdleConns(), last.Value() != nil)
 		}
 	}
 }

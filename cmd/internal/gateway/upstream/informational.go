@@ -8,28 +8,28 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// forwards1xx reports whether an informational response is handed on to the caller.
+// forwards1xx reports whether an informational response is forwarded to the caller.
 func (rt *roundTrip) forwards1xx(code int) (bool, error) {
 	switch code {
 	case http.StatusContinue:
-		return false, nil // reading the caller's body tells it so
+		return false, nil // net/http sends it when the caller's body is read
 	case http.StatusSwitchingProtocols:
-		return false, errProtocol // in HTTP/2, where it is one of these
+		return false, errProtocol // in HTTP/2 it is not allowed
 	}
-	return rt.r.ProtoAtLeast(1, 1), nil // a caller of HTTP/1.0 would take it for the response
+	return rt.r.ProtoAtLeast(1, 1), nil // an HTTP/1.0 caller would treat it as the final response
 }
 
-// informational is a response with a status of 1xx that waits to be written to the caller.
+// informational is a 1xx response that waits to be written to the caller.
 type informational struct {
 	attempt, code int
 	header        textproto.MIMEHeader
 }
 
-// maxInformational is the number of those. Further ones are dropped: none is needed.
+// maxInformational is the maximum number of waiting 1xx responses. Further ones are dropped, because none is required.
 const maxInformational = 8
 
-// forward1xx queues an informational response for the caller. It is called where a connection to the server is read, which
-// others may share, and so waits for nothing.
+// forward1xx queues an informational response for the caller. It must not block, because it is called on the goroutine that
+// reads the server's connection, which other requests may share.
 func (rt *roundTrip) forward1xx(turn, code int, header textproto.MIMEHeader) error {
 	if ok, err := rt.forwards1xx(code); !ok {
 		return err
@@ -53,7 +53,7 @@ func (rt *roundTrip) forward1xx(turn, code int, header textproto.MIMEHeader) err
 	return nil
 }
 
-// writeNext1xxLocked writes the next informational response, and reports whether there was one.
+// writeNext1xxLocked writes the next waiting informational response, and reports whether there was one.
 func (rt *roundTrip) writeNext1xxLocked() bool {
 	rt.informational.mu.Lock()
 	if len(rt.informational.waiting) == 0 {
@@ -67,8 +67,8 @@ func (rt *roundTrip) writeNext1xxLocked() bool {
 	return true
 }
 
-// write1xx writes an informational response to the caller. A caller that does not read it is given up after Timeouts.Idle: the
-// attempt cannot end while it is being written.
+// write1xx writes an informational response to the caller. It fails after Timeouts.Idle if the caller does not read, because
+// the attempt cannot end while the write is in progress.
 func (rt *roundTrip) write1xx(turn, code int, header textproto.MIMEHeader) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -86,8 +86,8 @@ func (rt *roundTrip) write1xxLocked(turn, code int, header textproto.MIMEHeader)
 		h[name] = values
 	}
 	StripHopByHop(h)
-	// With it net/http's HTTP/2 server writes a copy. It would read h in the background otherwise, after WriteHeader has
-	// returned because the caller left, and iterating over a map that is written ends the process.
+	// With this field net/http's HTTP/2 server writes a copy of h. Otherwise it would read h in the background after
+	// WriteHeader has returned because the caller disconnected, and a concurrent map iteration and write ends the process.
 	h["Content-Length"] = nil
 	_ = rt.control.SetWriteDeadline(time.Now().Add(rt.group.cfg.Timeouts.Idle))
 	rt.w.WriteHeader(code)

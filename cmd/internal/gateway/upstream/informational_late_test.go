@@ -13,8 +13,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 )
 
-// finishedWriter counts the calls that reach it after its handler has returned. net/http panics on some of them, and the
-// others change a connection that serves another request by then.
+// finishedWriter counts calls after its handler has returned. net/http panics on some of them, and others affect a connection that
+// already serves another request.
 type finishedWriter struct {
 	header   http.Header
 	statuses []int
@@ -35,8 +35,8 @@ func (w *finishedWriter) SetReadDeadline(time.Time) error  { w.check(); return n
 func (w *finishedWriter) SetWriteDeadline(time.Time) error { w.check(); return nil }
 func (w *finishedWriter) EnableFullDuplex() error          { w.check(); return nil }
 
-// lateConn is a connection to a server whose bytes arrive when arrive is closed, also after the connection was closed: they
-// were on their way to a goroutine that reads.
+// lateConn is a connection to a server whose bytes arrive when arrive is closed, even after the connection was closed, like bytes
+// that another goroutine is just reading.
 type lateConn struct {
 	net.Conn
 	arrive chan struct{}
@@ -56,7 +56,7 @@ func (c *lateConn) Write(b []byte) (int, error) { return len(b), nil }
 func (c *lateConn) Close() error                { return nil }
 func (c *lateConn) SetDeadline(time.Time) error { return nil }
 
-// A client leaves; what the server sent before its response arrives afterwards, when the handler has returned.
+// A client disconnects; informational responses of the server arrive after the handler has returned.
 func TestLateInformational(t *testing.T) {
 	for _, status := range []string{"102 Processing", "103 Early Hints"} {
 		synctest.Test(t, func(t *testing.T) {

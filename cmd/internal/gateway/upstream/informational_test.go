@@ -18,8 +18,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// A client that does not read is sent informational responses without end. Those who share the connection to the server with
-// it are served, and the number that waits is bounded.
+// A server sends endless informational responses to a client that does not read. Other clients on the same server connection are
+// served, and the number of waiting responses is bounded.
 func TestInformationalUnread(t *testing.T) {
 	const many = 5000 // more than connections hold
 	sent, over := make(chan struct{}), make(chan struct{})
@@ -32,7 +32,7 @@ func TestInformationalUnread(t *testing.T) {
 			}
 			block := attacks.HeaderBlock(":status", "103", "link", strings.Repeat("x", 3000))
 			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: block, EndHeaders: true})
-			for range many { // the same again, as short as can be
+			for range many { // the same header again, in its shortest encoding
 				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: []byte{0xbf, 0xbe}, EndHeaders: true})
 			}
 			close(sent)
@@ -77,7 +77,7 @@ func TestInformationalUnread(t *testing.T) {
 	awaitTrue(t, "the request is in flight", func() bool { return g.Status()[0].InFlight == 0 })
 }
 
-// Informational responses come in their order, and before the response, also when that follows at once.
+// Informational responses arrive in order and before the final response, even if that follows at once.
 func TestInformationalOrder(t *testing.T) {
 	at := rawFrames(t, nil, func(_ net.Conn, f *http2.Framer) {
 		_ = f.WriteSettings()

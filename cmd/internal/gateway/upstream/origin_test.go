@@ -18,7 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// gateway is a server that forwards to a group. It speaks HTTP/1, and HTTP/2 in plain text.
+// gateway starts a server that forwards to a group. It supports HTTP/1 and h2c.
 func gateway(t testing.TB, cfg upstream.Config) (*httptest.Server, *upstream.Group) {
 	t.Helper()
 	return gatewayWith(t, cfg, func(h http.Handler) http.Handler { return h })
@@ -44,7 +44,7 @@ func bothProtocols() *http.Protocols {
 	return p
 }
 
-// origin is a server behind the gateway, which speaks HTTP/1, and HTTP/2 in plain text.
+// origin starts an upstream server that supports HTTP/1 and h2c.
 func origin(t testing.TB, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -54,7 +54,7 @@ func origin(t testing.TB, h http.HandlerFunc) string {
 	return s.URL
 }
 
-// ways are the ways to a server: every test of what callers see takes each.
+// ways are the transports to a server: tests of responses use each.
 var ways = map[string]func(at string) upstream.Config{
 	"lane":      func(at string) upstream.Config { return upstream.Config{Servers: []string{at}} },
 	"transport": func(at string) upstream.Config { return upstream.Config{Servers: []string{at}}.WithoutPool() },
@@ -73,7 +73,7 @@ func eachWay(t *testing.T, run func(t *testing.T, to func(at string) upstream.Co
 	}
 }
 
-// rawOrigin hands every connection to a function that speaks for the server.
+// rawOrigin starts a server whose connections are served by a function.
 func rawOrigin(t testing.TB, serve func(conn net.Conn, in *bufio.Reader)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -97,13 +97,13 @@ func rawOrigin(t testing.TB, serve func(conn net.Conn, in *bufio.Reader)) string
 	return "http://" + l.Addr().String()
 }
 
-// refusing is an address where no server listens.
+// refusing returns an address that refuses connections.
 func refusing(t testing.TB) string {
 	t.Helper()
 	return "http://" + tcptest.FreeAddress(t)
 }
 
-// client has connections of its own.
+// client returns a client with separate connections.
 func client(t testing.TB) *http.Client {
 	t.Helper()
 	tr := &http.Transport{DisableCompression: true}
@@ -115,7 +115,7 @@ type answered struct {
 	status int
 	header http.Header
 	body   string
-	err    error // while reading the body
+	err    error // of reading the body
 }
 
 func do(t testing.TB, c *http.Client, r *http.Request) answered {
@@ -147,7 +147,7 @@ func get(t testing.TB, url string) answered {
 	return do(t, client(t), request(t, "GET", url, ""))
 }
 
-// memory is a network inside the process, which works in bubbles of synctest.
+// memory is an in-memory network, which works in synctest bubbles.
 type memory struct {
 	mu        sync.Mutex
 	listeners map[string]*memoryListener
@@ -190,7 +190,7 @@ func (m *memory) dial(ctx context.Context, _, address string) (net.Conn, error) 
 	}
 }
 
-// memoryConn remembers its deadlines.
+// memoryConn records its deadlines.
 type memoryConn struct {
 	net.Conn
 	mu          sync.Mutex
@@ -220,7 +220,7 @@ func (c *memoryConn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// Deadlines are the last for reading and for writing.
+// Deadlines returns the last read and write deadlines.
 func (c *memoryConn) Deadlines() [2]time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,7 +238,7 @@ func (m *memory) listen(address string) *memoryListener {
 	return l
 }
 
-// serve runs a server at the address until the returned function ends it.
+// serve runs a server at the address. The returned function stops it.
 func (m *memory) serve(address string, h http.Handler) (end func()) {
 	l := m.listen(address)
 	s := &http.Server{Handler: h}
@@ -246,7 +246,7 @@ func (m *memory) serve(address string, h http.Handler) (end func()) {
 	return func() { s.Close() }
 }
 
-// client asks servers of this network.
+// client returns a client for servers of this network.
 func (m *memory) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: m.dial}}
 }

@@ -25,32 +25,32 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 )
 
-// A plan is a round trip: what the client sends and what the server does, and where either of them breaks off. The server
-// reads it from the request's target.
+// A plan describes a round trip: the request, the behaviour of the server, and where either side breaks off. The server reads it
+// from the request target.
 type plan struct {
-	Nonce string // the response repeats it, and so do those before it
+	Nonce string // repeated by the response and informational responses
 
 	Method  string
 	Body    int
 	Chunked bool
-	Trailer bool // after the chunks
+	Trailer bool // send a trailer after the chunks
 	Expect  bool // 100-continue
 	Pause   time.Duration
 
 	// Where the client breaks off; negative: nowhere.
-	Cut   int           // after so many bytes of the request
-	Leave time.Duration // after the beginning
-	Take  int           // after so many bytes of the response's body
+	Cut   int           // number of bytes of the request
+	Leave time.Duration // time after the start
+	Take  int           // number of bytes of the response's body
 
-	Hints   int           // responses before the response
+	Hints   int           // number of informational responses
 	Hint    int           // their status
-	Wait    time.Duration // before each of those, before the response and in the middle of its body
-	Unread  bool          // the response comes before the request's body has been read
-	Form    int           // of the response
-	Size    int           // of its body
+	Wait    time.Duration // before each of them, before the response and in the middle of its body
+	Unread  bool          // respond before the request's body has been read
+	Form    int           // form of the response
+	Size    int           // size of its body
 	Last    bool          // Connection: close
-	Surplus bool          // more than was asked for: another response
-	Stop    int           // it ends after so many bytes; negative: it does not
+	Surplus bool          // send another response that was not requested
+	Stop    int           // close the connection after this number of bytes; negative: do not
 }
 
 const (
@@ -62,7 +62,7 @@ const (
 	forms
 )
 
-// randomPlan makes a plan. A third has no faults.
+// randomPlan returns a random plan. 1/3 of the plans are not faulty.
 func randomPlan(pick *rand.Rand, nonce string, lane, socket bool) *plan {
 	some := func(of int) bool { return pick.IntN(of) == 0 }
 	wait := func() time.Duration { return time.Duration(pick.IntN(4)) * time.Millisecond }
@@ -73,7 +73,7 @@ func randomPlan(pick *rand.Rand, nonce string, lane, socket bool) *plan {
 	case 1, 2, 3:
 		p.Method, p.Body = "POST", 1+pick.IntN(12_000)
 		if p.Chunked = some(2); !p.Chunked && some(2) {
-			p.Body += 12_000 // more than a connection pool takes
+			p.Body += 12_000 // too large for a connection pool
 		}
 		p.Trailer = p.Chunked && some(3)
 		p.Expect = some(4)
@@ -83,21 +83,21 @@ func randomPlan(pick *rand.Rand, nonce string, lane, socket bool) *plan {
 	}
 	p.Form, p.Size = pick.IntN(forms), pick.IntN(3)*pick.IntN(9_000)
 	p.Last = some(8)
-	// http.Transport offers a connection again before it looks for surplus, which only a connection pool does first.
+	// Only connection pools check for surplus data before they reuse a connection; http.Transport reuses it first.
 	p.Surplus = lane && some(8) && p.Body <= 16<<10 && !p.Chunked && !p.Expect && p.Form != formClose
 	if p.Surplus {
-		p.Size = min(p.Size, 500) // all of it comes at once
+		p.Size = min(p.Size, 500) // sent in one piece
 	}
 	if some(6) {
 		p.Wait = wait()
 	}
-	// It comes in one piece with the end of its own response. What comes later, while the next request is on its way, cannot be
-	// told from that request's response in HTTP/1.
+	// The surplus must be sent in one piece with the end of the response. Data that arrives later, while the next request is being
+	// sent, cannot be distinguished from the response to that request in HTTP/1.
 	p.Surplus = p.Surplus && (p.Wait == 0 || socket && (p.Form != formLength || p.Size > 0))
 	if some(6) {
 		p.Pause = wait()
 	}
-	p.Unread = socket && some(8) // a connection without a buffer would wait for both
+	p.Unread = socket && some(8) // both sides would block on a connection without a buffer
 	if some(3) {
 		return p
 	}
@@ -114,7 +114,7 @@ func randomPlan(pick *rand.Rand, nonce string, lane, socket bool) *plan {
 	return p
 }
 
-// faulty reports whether something other than the whole response is right too.
+// faulty reports whether an incomplete response is a valid result too.
 func (p *plan) faulty() bool {
 	return p.Cut >= 0 || p.Leave >= 0 || p.Take >= 0 || p.Stop >= 0 || p.Unread && p.Body > 0
 }
@@ -133,12 +133,12 @@ func planOf(r *http.Request) (*plan, error) {
 	return p, err
 }
 
-// answer is the body of the response.
+// answer returns the body of the response.
 func (p *plan) answer() string {
 	return strings.Repeat(p.Nonce, p.Size/len(p.Nonce)+1)[:p.Size]
 }
 
-// stopping writes so many bytes and then fails.
+// stopping is a writer that fails after a number of bytes.
 type stopping struct {
 	io.Writer
 	left int // negative: no bound
@@ -148,7 +148,7 @@ var errStopped = errors.New("stopped")
 
 func (s *stopping) Write(b []byte) (int, error) {
 	if len(b) == 0 {
-		return 0, nil // which a pipe would wait for
+		return 0, nil // an empty write to a pipe would block
 	}
 	if s.left < 0 {
 		return s.Writer.Write(b)
@@ -166,7 +166,7 @@ func (s *stopping) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// serveConn is a server of HTTP/1 that does what plans say.
+// serveConn is an HTTP/1 server that executes plans.
 func serveConn(conn net.Conn, in *bufio.Reader) {
 	defer conn.Close()
 	for {
@@ -184,7 +184,7 @@ func serveConn(conn net.Conn, in *bufio.Reader) {
 			}
 		}
 		if !p.Unread {
-			// The hints come while the body is read.
+			// The hints are sent while the body is read.
 			read := make(chan error, 1)
 			go func() { _, err := io.Copy(io.Discard, r.Body); read <- err }()
 			out := &stopping{conn, p.Stop}
@@ -204,7 +204,7 @@ func serveConn(conn net.Conn, in *bufio.Reader) {
 	}
 }
 
-// pause waits. It does not receive from a timer that has expired: under the race detector Go 1.26 crashes when two goroutines
+// pause sleeps. It does not receive from a timer that has expired: under the race detector Go 1.26 crashes when two goroutines
 // of a bubble do so at once, because they share the bubble's race context without a lock (runtime.(*timer).unlockAndRun).
 func pause(d time.Duration) {
 	if d > 0 {
@@ -289,7 +289,7 @@ func (p *plan) respond(conn net.Conn, out io.Writer) error {
 	return nil
 }
 
-// serveH2Plan is the same for HTTP/2, as far as net/http's server can do it.
+// serveH2Plan is serveConn for HTTP/2, as far as net/http's server supports it.
 func serveH2Plan(w http.ResponseWriter, r *http.Request) {
 	p, err := planOf(r)
 	if err != nil {
@@ -301,7 +301,7 @@ func serveH2Plan(w http.ResponseWriter, r *http.Request) {
 	left := p.Stop
 	h := w.Header()
 	h.Set("X-Nonce", p.Nonce)
-	h["Content-Length"] = nil // or net/http goes on reading the map after informational responses
+	h["Content-Length"] = nil // otherwise net/http keeps reading the map after informational responses
 	switch p.Form {
 	case formLength:
 		h.Set("Content-Length", fmt.Sprint(p.Size))
@@ -337,20 +337,20 @@ func serveH2Plan(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A hostileClient sends plans, one after the other.
+// A hostileClient sends plans one after the other.
 type hostileClient struct {
 	dial   func(ctx context.Context) (net.Conn, error)
 	h2     http.RoundTripper
-	strict bool // plans without faults get what they ask for
+	strict bool // plans that are not faulty must succeed
 	counts *planCounts
 
-	conn net.Conn // of the last plan, if it can be used again
+	conn net.Conn // of the last plan, if it can be reused
 	in   *bufio.Reader
 }
 
 type planCounts struct{ whole, broken, refused, hints atomic.Int64 }
 
-// send sends a plan over HTTP/1 and returns what was wrong about what came back.
+// send sends a plan over HTTP/1 and returns an error if the response is invalid.
 func (c *hostileClient) send(ctx context.Context, p *plan) error {
 	if c.conn == nil {
 		conn, err := c.dial(ctx)
@@ -388,7 +388,7 @@ func (c *hostileClient) send(ctx context.Context, p *plan) error {
 				continue
 			}
 			if got := res.Header.Get("X-Nonce"); got != p.Nonce || res.StatusCode != p.Hint || len(res.Header) != 1 {
-				return fmt.Errorf("an informational response is another's: %d %v", res.StatusCode, res.Header)
+				return fmt.Errorf("informational response of another request: %d %v", res.StatusCode, res.Header)
 			}
 			hints++
 			continue
@@ -482,7 +482,7 @@ func (c *hostileClient) sendH2(ctx context.Context, p *plan) error {
 	}
 	res, err := c.h2.RoundTrip(r)
 	if h := other.Load(); h != nil {
-		return fmt.Errorf("an informational response is another's: %v", *h)
+		return fmt.Errorf("informational response of another request: %v", *h)
 	}
 	if err != nil {
 		return c.broken(p, err)
@@ -492,12 +492,12 @@ func (c *hostileClient) sendH2(ctx context.Context, p *plan) error {
 	return err
 }
 
-// failing is a body that cannot be read.
+// failing is a body whose Read fails.
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errStopped }
 
-// broken is a round trip without a response, which a plan without faults must not be.
+// broken handles a round trip without a response, which is an error unless the plan is faulty.
 func (c *hostileClient) broken(p *plan, err error) error {
 	c.counts.broken.Add(1)
 	if c.strict && !p.faulty() {
@@ -506,13 +506,13 @@ func (c *hostileClient) broken(p *plan, err error) error {
 	return nil
 }
 
-// check reads a response, and reports whether it is whole.
+// check reads a response, and reports whether it is complete.
 func (c *hostileClient) check(p *plan, res *http.Response) (whole bool, err error) {
 	if res.Header.Get("Content-Type") == "application/problem+json" && res.Header.Get("X-Nonce") == "" {
 		b, err := io.ReadAll(res.Body)
 		c.counts.refused.Add(1)
 		if c.strict && !p.faulty() {
-			return false, fmt.Errorf("refused: %d %s", res.StatusCode, b)
+			return false, fmt.Errorf("failed: %d %s", res.StatusCode, b)
 		}
 		return err == nil, nil
 	}
@@ -521,7 +521,7 @@ func (c *hostileClient) check(p *plan, res *http.Response) (whole bool, err erro
 		want = 204
 	}
 	if got := res.Header["X-Nonce"]; len(got) != 1 || got[0] != p.Nonce || res.StatusCode != want {
-		return false, fmt.Errorf("the response is another's: %d %v", res.StatusCode, res.Header)
+		return false, fmt.Errorf("response of another request: %d %v", res.StatusCode, res.Header)
 	}
 	from := io.Reader(res.Body)
 	if p.Take >= 0 {
@@ -534,16 +534,16 @@ func (c *hostileClient) check(p *plan, res *http.Response) (whole bool, err erro
 	}
 	switch {
 	case !strings.HasPrefix(body, string(b)):
-		return false, fmt.Errorf("the body is another's: %.100q", b)
+		return false, fmt.Errorf("body of another response: %.100q", b)
 	case err != nil:
 		return false, c.broken(p, err)
 	case p.Take >= 0:
 		return false, nil
 	case len(b) < len(body) && p.Form == formClose && p.Stop >= 0:
-		c.counts.broken.Add(1) // nothing tells that end from another
+		c.counts.broken.Add(1) // this end cannot be distinguished from a truncation
 		return false, nil
 	case len(b) != len(body):
-		return false, fmt.Errorf("the body looks whole with %d of %d bytes", len(b), len(body))
+		return false, fmt.Errorf("the body looks complete with %d of %d bytes", len(b), len(body))
 	case p.Form == formTrailer && body != "" && res.Trailer.Get("X-Last") != p.Nonce:
 		return false, fmt.Errorf("trailers %v", res.Trailer)
 	}
@@ -584,7 +584,7 @@ func (w *guardedWriter) SetWriteDeadline(t time.Time) error {
 	return w.control("SetWriteDeadline").SetWriteDeadline(t)
 }
 
-// panicLog fails the test when net/http writes that a handler panicked.
+// panicLog fails the test when net/http logs that a handler panicked.
 type panicLog struct{ t testing.TB }
 
 func (l panicLog) Write(b []byte) (int, error) {
@@ -594,7 +594,7 @@ func (l panicLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// hostile runs n plans through a gateway, over both protocols of clients, from several at once.
+// hostile runs n plans through a gateway over both protocols, with several concurrent clients.
 func hostile(t *testing.T, n int, seed uint64, cfg upstream.Config, strict bool, way string, socket bool,
 	listen func(t *testing.T) net.Listener, dial func(context.Context, net.Addr) (net.Conn, error),
 ) {
@@ -655,8 +655,8 @@ func hostile(t *testing.T, n int, seed uint64, cfg upstream.Config, strict bool,
 			for next.Add(1) <= int64(n) && !t.Failed() {
 				p := randomPlan(pick, fmt.Sprintf("n%016x", pick.Uint64()), lane, socket)
 				if h2 && (p.Unread || p.Stop >= 0) {
-					// Go's server ends a connection of HTTP/2 on which trailers come after the response (PROTOCOL_ERROR, see
-					// TestHTTP2LateTrailers), and with it the exchanges of others. The gateway sends none.
+					// Go's server closes an HTTP/2 connection on which trailers arrive after the response (PROTOCOL_ERROR, see
+					// TestHTTP2LateTrailers), and with it the requests of others. The gateway sends no trailers.
 					p.Trailer = false
 				}
 				if err := send(t.Context(), p); err != nil {
@@ -679,16 +679,16 @@ func hostile(t *testing.T, n int, seed uint64, cfg upstream.Config, strict bool,
 	server.Close()
 	origin.Close()
 	serving.Wait()
-	t.Logf("%d exchanges: %d whole, %d broken off, %d refused, %d informational responses",
+	t.Logf("%d round trips: %d complete, %d truncated, %d failed, %d informational responses",
 		n, counts.whole.Load(), counts.broken.Load(), counts.refused.Load(), counts.hints.Load())
 	if counts.whole.Load() < int64(n)/5 || n > 300 && counts.hints.Load() == 0 {
-		t.Errorf("too few were whole to show anything")
+		t.Errorf("too few complete round trips")
 	}
 }
 
-// Clients and servers that break off, wait, respond early and say too much, at every point of a round trip: no response is
-// given to a client that it is not for, none looks whole that is not, and nothing happens after a handler has returned.
-// Once over sockets, and once with a virtual clock, where timers expire at the same instant at which something ends.
+// Clients and servers break off, wait, respond early and send surplus data at every point of a round trip: no client gets the
+// response of another, no truncated response looks complete, and no writer is called after its handler has returned. Once over
+// sockets, and once with a virtual clock, where timers expire at the same instant as other events.
 func TestHostileRoundTrips(t *testing.T) {
 	n := 350
 	if os.Getenv("SLUICE_SOAK") != "" {
@@ -712,7 +712,7 @@ func TestHostileRoundTrips(t *testing.T) {
 		t.Run(name+"/sockets", func(t *testing.T) {
 			t.Parallel()
 			cfg := to("http://origin:80")
-			cfg.Timeouts.Connect = time.Minute // processors may be busy elsewhere for a second
+			cfg.Timeouts.Connect = time.Minute // the machine may be busy for a second
 			hostile(t, n, seed, cfg, true, name, true, tcp, connect)
 		})
 		t.Run(name+"/clock", func(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 
 const script = "<html><script>alert(1)</script>"
 
-// rawResponses are responses of an HTTP/1 server and the fields that callers of HTTP/1 receive: those of the server but for
-// framing, which belongs to a connection, and Date, which RFC 9110 has a gateway add.
+// rawResponses are responses of an HTTP/1 server and the fields that HTTP/1 callers receive: those of the server, except framing,
+// which is hop-by-hop, and Date, which a gateway adds (RFC 9110).
 var rawResponses = []struct {
 	name, method, sent string
 	fields             []string
@@ -78,7 +78,7 @@ var rawResponses = []struct {
 	},
 }
 
-// A response has the fields that its server sent, one by one, and no others: above all no type that was guessed.
+// A response has exactly the fields that its server sent, in particular no guessed Content-Type.
 func TestResponseFields(t *testing.T) {
 	for way, to := range map[string]func(string) upstream.Config{"lane": ways["lane"], "transport": ways["transport"]} {
 		for _, c := range rawResponses {
@@ -96,13 +96,13 @@ func TestResponseFields(t *testing.T) {
 					switch name {
 					case "Date":
 						return !strings.Contains(c.sent, "\r\nDate: ")
-					case "Content-Length", "Transfer-Encoding": // how long a body is may be said in either way
+					case "Content-Length", "Transfer-Encoding": // both forms of framing are valid
 						return c.method != "HEAD" && !strings.Contains(c.sent, "\r\nContent-Length: ") && strings.Contains(c.sent, script)
 					}
 					return false
 				})
 				if !slices.Equal(fields, c.fields) {
-					t.Errorf("the server sent\n%s\nand the caller got\n%s", c.sent, strings.Join(fields, "\n"))
+					t.Errorf("the server sent\n%s\nand the caller received\n%s", c.sent, strings.Join(fields, "\n"))
 				}
 				if want := strings.Contains(c.sent, script); strings.Contains(body, script) != want {
 					t.Errorf("body %q", body)
@@ -164,12 +164,12 @@ func rawFields(t *testing.T, address, method string) (fields []string, body stri
 	}
 }
 
-// Callers of HTTP/1 and HTTP/2 get no type that no server sent, whichever protocol the server speaks, and however soon the
-// body follows the head.
+// HTTP/1 and HTTP/2 callers get no guessed Content-Type, for any protocol of the server, and however soon the body follows the
+// head.
 func TestContentTypeNotGuessed(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(at string) upstream.Config) {
 		at := origin(t, func(w http.ResponseWriter, r *http.Request) {
-			w.Header()["Content-Type"] = nil // not by the server either
+			w.Header()["Content-Type"] = nil // not guessed by the server either
 			if r.URL.Path == "/flush" {
 				_ = http.NewResponseController(w).Flush()
 			}
@@ -189,7 +189,7 @@ func TestContentTypeNotGuessed(t *testing.T) {
 	})
 }
 
-// An HTTP/2 server's response has the fields that the server sent, for callers of HTTP/2 too.
+// A response of an HTTP/2 server has exactly the fields that the server sent, also for HTTP/2 callers.
 func TestResponseFieldsHTTP2(t *testing.T) {
 	at := rawH2Origin(t, func(f *http2.Framer, stream uint32) {
 		block := attacks.HeaderBlock(":status", "200", "x-content-type-options", "nosniff")

@@ -19,41 +19,41 @@ type roundTrip struct {
 	res     *http.Response
 
 	// Over a connection pool:
-	poolable    bool   // the request may take one
-	smallBody   []byte // its body
+	poolable    bool   // the request can be sent by a pool
+	smallBody   []byte // its buffered body
 	conn        *pooledConn
-	stopClosing func() bool // prevents closing the connection when the request ends
+	stopClosing func() bool // prevents closing the connection at the end of the request's context
 
 	// Over http.Transport:
 	upgrade string
-	body    *sentBody // nil if there is none
+	body    *sentBody // nil: none
 	cancel  context.CancelCauseFunc
 
 	resend resend
-	timer  *watch        // made when it is first needed
-	phase  atomic.Uint32 // set by the handler's goroutine alone, see [roundTrip.in]
+	timer  *watch        // idle timer, created on demand
+	phase  atomic.Uint32 // set only by the handler's goroutine, see [roundTrip.in]
 
 	informational struct {
 		mu      sync.Mutex // guards the following; it is not held while writing
 		waiting []informational
 	}
 
-	// mu guards the following, and w and control against callbacks on other goroutines (timers, http.Transport): those hold
-	// it, and return at once unless the turn is still their own.
+	// mu guards the following, and w and control against callbacks on other goroutines (timers, http.Transport). Callbacks
+	// lock it, and return at once if their attempt has ended.
 	mu      sync.Mutex
-	attempt int   // number of the attempt in progress; it changes when one begins and when one ends
-	stalled stall // why the round trip was given up
+	attempt int   // number of the current attempt; incremented at the start and end of each
+	stalled stall // which side caused an idle timeout
 }
 
-// phase is how far a round trip has got.
+// phase is the progress of a round trip.
 type phase uint32
 
 const (
-	receiving  phase = iota // the small body of a request for the pool is read
-	sending                 // a server is asked
-	answered                // the head of its answer is here: no informational response can come before it any more
-	delivering              // the body of the answer is copied, and the server is waited for
-	passing                 // a piece of it is being written to the caller
+	receiving  phase = iota // reading the small body of a request for the pool
+	sending                 // sending the request, and waiting for the response
+	answered                // the head of the response was received: no informational responses are forwarded afterwards
+	delivering              // copying the body of the response, waiting for the server
+	passing                 // writing a piece of the body to the caller
 	phases
 )
 
@@ -61,26 +61,26 @@ var phaseNames = [phases]string{"receiving", "sending", "answered", "delivering"
 
 func (p phase) String() string { return phaseNames[p] }
 
-// in returns the phase of the round trip. Timers and the goroutines of http.Transport ask for it too.
+// in returns the phase of the round trip. Timers and goroutines of http.Transport call it too.
 func (rt *roundTrip) in() phase { return phase(rt.phase.Load()) }
 
 func (rt *roundTrip) enter(p phase) { rt.phase.Store(uint32(p)) }
 
-// beginAttempt begins an attempt.
+// beginAttempt starts an attempt.
 func (rt *roundTrip) beginAttempt() {
 	rt.enter(sending)
 	rt.endAttempt()
 }
 
-// endAttempt ends an attempt: its callbacks may still run, also after the handler has returned, when the connections serve other
-// requests and net/http panics on calls of the writer.
+// endAttempt ends an attempt and disables its callbacks. They may still run after the handler has returned, when the connections
+// serve other requests and net/http panics on calls of the writer.
 func (rt *roundTrip) endAttempt() {
 	rt.mu.Lock()
 	rt.attempt++
 	rt.mu.Unlock()
 }
 
-// send has the server answer, and returns when the head of the answer is here.
+// send sends the request to the server, and returns when the head of the response was received.
 func (rt *roundTrip) send(s *server) *failure {
 	if s.pool != nil && rt.poolable {
 		return rt.roundTripHTTP1(s)
@@ -89,12 +89,12 @@ func (rt *roundTrip) send(s *server) *failure {
 }
 
 var (
-	errProtocol = errors.New("it switched to a protocol that nobody asked for")
-	errStatus   = errors.New("the status of its answer is not between 100 and 999")
+	errProtocol = errors.New("server switched to a protocol that was not requested")
+	errStatus   = errors.New("status of the response is out of range 100 to 999")
 )
 
-// checkStatus refuses what cannot be handed on: net/http panics when it is told to write a status like 99, and only a
-// caller who asked for another protocol can be told that it is spoken now.
+// checkStatus returns an error for a response that cannot be forwarded: net/http panics on a status such as 99, and a 101 is
+// only valid if the caller requested the protocol.
 func (rt *roundTrip) checkStatus(res *http.Response) error {
 	switch code := res.StatusCode; {
 	case code < 100 || code > 999:
@@ -107,7 +107,7 @@ func (rt *roundTrip) checkStatus(res *http.Response) error {
 
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// deliver hands the server's answer to the caller as it comes.
+// deliver streams the server's response to the caller.
 func (g *Group) deliver(rt *roundTrip, s *server) {
 	complete := false
 	defer func() { rt.end(complete) }()
@@ -122,17 +122,17 @@ func (g *Group) deliver(rt *roundTrip, s *server) {
 	stripTrailers(res.Trailer)
 	announced := len(res.Trailer)
 	if rt.bodyBuffered() {
-		delete(res.Header, "Content-Length") // the server will say the same: it is one field less to carry
+		delete(res.Header, "Content-Length") // net/http sets the same value itself, which saves a field
 	}
 	g.merge(h, res.Header)
 	if len(h["Content-Type"]) == 0 {
-		h["Content-Type"] = nil // net/http would guess one from the body otherwise, nosniff or not
+		h["Content-Type"] = nil // otherwise net/http would guess one from the body, even with nosniff
 	}
 	for name := range res.Trailer {
 		h.Add("Trailer", name)
 	}
 	if announced > 0 && rt.r.ProtoMajor == 1 {
-		delete(h, "Content-Length") // in HTTP/1 an answer has a length or trailers
+		delete(h, "Content-Length") // an HTTP/1 response has either a length or trailers
 	}
 	rt.closeUnread()
 	rt.w.WriteHeader(res.StatusCode)
@@ -144,9 +144,9 @@ func (g *Group) deliver(rt *roundTrip, s *server) {
 			err = errors.Join(errIdle, err)
 		}
 		if rt.r.Context().Err() != nil || stalled == callerNotReading || errors.Is(err, errCaller) {
-			g.succeeded(s) // as far as it was let
+			g.succeeded(s) // the caller ended the response, not the server
 		} else {
-			g.log.warn("an answer broke off", g, s, err)
+			g.log.warn("response truncated", g, s, err)
 			f := &failure{kind: failBroken, answered: true, err: err}
 			rt.excuse(f, 0)
 			g.failed(s, f)
@@ -158,21 +158,21 @@ func (g *Group) deliver(rt *roundTrip, s *server) {
 	rt.trailers(h, announced)
 }
 
-// closeUnread has the caller's connection closed after the response if the request's body may be left unread. net/http would
-// read on after the handler, and with full duplex a body that ends there makes it panic on the connection's next request.
+// closeUnread sets Connection: close if a part of the request's body may be left unread. Otherwise net/http would read it after
+// the handler, and with full duplex a body that ends there makes it panic on the next request of the connection.
 func (rt *roundTrip) closeUnread() {
 	if rt.body != nil && rt.r.ProtoMajor == 1 && !rt.body.isComplete() {
 		rt.w.Header().Set("Connection", "close")
 	}
 }
 
-// errCaller is a caller that cannot be written to.
+// errCaller is the error of a failed write to the caller.
 var errCaller = errors.New("writing to the caller")
 
-// longBody is how long a response lasts that speaks for its server before it is complete: streams may last for days.
+// longBody is the time after which an incomplete response counts as a success of the server, because streams may last for days.
 const longBody = 10 * time.Second
 
-// copyBody copies until the end. What has come is sent on before waiting for more.
+// copyBody copies the body to its end. Received data is flushed before waiting for more.
 func (g *Group) copyBody(rt *roundTrip, s *server) error {
 	res, began := rt.res, time.Now()
 	if res.Body == http.NoBody {
@@ -208,11 +208,11 @@ func (g *Group) copyBody(rt *roundTrip, s *server) error {
 	}
 }
 
-// pass writes a piece of the body to the caller, and sends it unless it is the last.
+// pass writes a piece of the body to the caller, and flushes it unless it is the last.
 func (rt *roundTrip) pass(piece []byte, more bool) error {
 	rt.enter(passing)
 	defer rt.enter(delivering)
-	if rt.res.ProtoMajor == 2 { // what the server sends ahead is held here
+	if rt.res.ProtoMajor == 2 { // data that the server sends ahead is buffered in this process
 		slow := rt.group.cfg.slow
 		defer slow.leave(slow.enter(rt))
 	}
@@ -230,18 +230,19 @@ func (rt *roundTrip) pass(piece []byte, more bool) error {
 	return nil
 }
 
-// headDelay is how long the head of an answer waits for its body: most bodies come with it, and then one write does.
+// headDelay is the time that the head of a response waits for its body, because most bodies follow at once and then need no
+// separate write.
 const headDelay = time.Millisecond
 
-// readFirst reads the first of a body. If that takes long, the head goes ahead.
+// readFirst reads the first piece of a body. If that takes longer than headDelay, the head is sent first.
 func (rt *roundTrip) readFirst(buf []byte) (int, error) {
-	var mu sync.Mutex // not the round trip's, which must be free when writing gets stuck
+	var mu sync.Mutex // not rt.mu, which must be free if the write blocks
 	read := false
 	t := time.AfterFunc(headDelay, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if !read {
-			_ = rt.control.Flush() // the next write fails too
+			_ = rt.control.Flush() // after an error the next write fails too
 		}
 	})
 	n, err := rt.res.Body.Read(buf)
@@ -252,19 +253,19 @@ func (rt *roundTrip) readFirst(buf []byte) (int, error) {
 	return n, err
 }
 
-// ready reports whether some of the body is here already.
+// ready reports whether a part of the body is buffered.
 func (rt *roundTrip) ready() bool { return rt.conn != nil && rt.conn.in.Buffered() > 0 }
 
-// bodyBuffered reports whether all of a response is here, and so short that net/http counts it before it writes the head.
+// bodyBuffered reports whether the body is completely buffered, and so short that net/http sets its Content-Length itself.
 func (rt *roundTrip) bodyBuffered() bool {
 	n := rt.res.ContentLength
 	return rt.conn != nil && n > 0 && n <= countedBody && int64(rt.conn.in.Buffered()) >= n && rt.r.Method != http.MethodHead
 }
 
-// countedBody is less than what net/http gathers of an answer before it writes its head.
+// countedBody is a size below the buffer of net/http, which sets the Content-Length of a body that fits.
 const countedBody = 2000
 
-// trailers sends what came after the body. Names that were not announced get Go's prefix, which does not show.
+// trailers sets the trailers. Names that were not announced get http.TrailerPrefix, which is not sent.
 func (rt *roundTrip) trailers(h http.Header, announced int) {
 	stripTrailers(rt.res.Trailer)
 	if len(rt.res.Trailer) == 0 {
@@ -279,21 +280,21 @@ func (rt *roundTrip) trailers(h http.Header, announced int) {
 			h[http.TrailerPrefix+name] = values
 		}
 	}
-	// An answer without a body would be sent with a length, and then there are no trailers.
+	// Without a flush, a response without a body would be sent with a Content-Length and without trailers.
 	_ = rt.control.Flush()
 }
 
-// end lets go of everything. The answer is complete if it has been read to its end.
+// end releases all resources. complete reports whether the response was read to its end, so that the connection can be reused.
 func (rt *roundTrip) end(complete bool) {
 	rt.stopSending()
 	if rt.conn == nil {
-		rt.res.Body.Close() // not before the request's body: the transport would wait for that
+		rt.res.Body.Close() // after the request's body, for which the transport would wait
 	} else {
 		rt.release(complete && !rt.res.Close)
 	}
 }
 
-// stopSending ends the attempt, and what of it is in progress elsewhere.
+// stopSending ends the attempt on all goroutines.
 func (rt *roundTrip) stopSending() {
 	rt.endAttempt()
 	if rt.cancel != nil {
@@ -303,7 +304,7 @@ func (rt *roundTrip) stopSending() {
 		rt.body.stop(&rt.control)
 	}
 	if rt.timer != nil {
-		rt.timer.end() // after the body, which starts it anew
+		rt.timer.end() // after the body, which restarts it
 		rt.timer = nil
 	}
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
-// secureOrigin answers with the protocol it is asked in and who asks, over TLS with certificates of the authority.
+// secureOrigin starts a TLS server with a certificate of the authority that responds with the protocol and the client certificate
+// of the request.
 func secureOrigin(t *testing.T, a *certtest.Authority, http2 bool) string {
 	t.Helper()
 	pair := a.Issue(t, "inner.example.com")
@@ -30,7 +31,7 @@ func secureOrigin(t *testing.T, a *certtest.Authority, http2 bool) string {
 		_, _ = fmt.Fprint(w, r.Proto, " ", r.TLS.PeerCertificates[0].DNSNames[0])
 	}))
 	s.EnableHTTP2 = http2
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // it says who has no certificate, as some have not
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // it logs clients without a certificate, which some tests use
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert}
 	s.StartTLS()
 	t.Cleanup(s.Close)
@@ -45,7 +46,7 @@ func write(t *testing.T, file string, b []byte) string {
 	return file
 }
 
-// Servers are known by their certificate, we by ours, as they are in the files when a connection is made.
+// The certificates of servers and of the gateway are verified, as they are in the files when a connection is opened.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	a, other := certtest.New(t), certtest.New(t)
@@ -65,7 +66,7 @@ func TestTLS(t *testing.T) {
 		renewed := a.Issue(t, "gateway-2")
 		write(t, cfg.TLS.Cert, renewed.Cert)
 		write(t, cfg.TLS.Key, renewed.Key)
-		// Connections that are open keep what they were made with, and one may still be in use for a moment.
+		// Open connections keep their certificates, and one may still be in use for a moment.
 		got := get(t, gw.URL)
 		for range 1000 {
 			if got.body == proto+" gateway-2" {

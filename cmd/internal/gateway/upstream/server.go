@@ -15,42 +15,42 @@ import (
 // States of a server.
 const (
 	StateUp      = "up"
-	StateDown    = "down"    // by its health check
-	StateEjected = "resting" // because requests failed
+	StateDown    = "down"    // unhealthy
+	StateEjected = "ejected" // by outlier detection
 )
 
-// ServerStatus is what is known of a server.
+// ServerStatus is the status of a server.
 type ServerStatus struct {
 	Server     string        `json:"server"`
 	State      string        `json:"state"`
-	EjectedFor time.Duration `json:"rest,omitempty"` // how much longer it is ejected
-	Requests   int64         `json:"requests"`       // that were sent to it, retries included
+	EjectedFor time.Duration `json:"ejected_for,omitempty"` // remaining time of the ejection
+	Requests   int64         `json:"requests"`              // sent to it, retries included
 	InFlight   int64         `json:"in_flight"`
-	Upgraded   int64         `json:"upgraded"` // connections that became something else, such as WebSocket
-	Failures   int64         `json:"failures"` // requests that it failed
-	Retries    int64         `json:"retries"`  // of those, how many were given to another
+	Upgraded   int64         `json:"upgraded"` // open upgraded connections, such as WebSockets
+	Failures   int64         `json:"failures"` // failed requests
+	Retries    int64         `json:"retries"`  // failed requests that were sent to another server
 	Ejections  int64         `json:"ejections"`
 }
 
-// A server is one of a group.
+// A server is a server of a group.
 type server struct {
 	group  *Group
 	name   string   // as configured
 	url    *url.URL // the scheme is http or https
 	weight int
 	hash   uint64
-	wire   *http.Transport // of HTTP/1; nil if the server is called by HTTP/2 without TLS
-	h2     *h2Pool         // nil if it speaks HTTP/1 in plain text
-	alone  *h2Pool         // for requests that travel alone; nil like h2
-	pool   *connPool       // nil if it does not
+	wire   *http.Transport // for HTTP/1; nil for h2c
+	h2     *h2Pool         // nil for http
+	alone  *h2Pool         // for requests that need a connection for themselves; nil for http
+	pool   *connPool       // only for http
 
 	requests, inFlight, upgraded, failures, retried, ejections atomic.Int64
 
-	down                atomic.Bool  // by its health check
-	consecutiveFailures atomic.Int64 // failures
+	down                atomic.Bool // unhealthy
+	consecutiveFailures atomic.Int64
 	onProbation         atomic.Bool  // it was ejected, and no request has succeeded since
-	ejectedUntil        atomic.Int64 // since the group started
-	ejectionsInRow      int          // in a row; the group's mutex guards it
+	ejectedUntil        atomic.Int64 // time since the start of the group
+	ejectionsInRow      int          // guarded by the group's mutex
 }
 
 func newServer(g *Group, name string, u *url.URL, weight int) (*server, error) {
@@ -86,7 +86,7 @@ func newServer(g *Group, name string, u *url.URL, weight int) (*server, error) {
 
 func (s *server) transport() *http.Transport {
 	return &http.Transport{
-		// No Proxy: where requests go is the configuration's choice, not the environment's.
+		// No Proxy: the environment must not affect where requests are sent.
 		DialContext:            s.dial,
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    s.group.cfg.MaxIdleConns,
@@ -100,8 +100,8 @@ func (s *server) transport() *http.Transport {
 	}
 }
 
-// roundTrip sends a request that does not take the pool, with a head of a length, and returns the head of its response. A
-// request is sent once, or twice if resend allows it. Cancel has to end the request's context.
+// roundTrip sends a request without the pool and returns the head of its response. head is the length of the request's head. The
+// request is sent once, or twice if again allows it. cancel must cancel the request's context.
 func (s *server) roundTrip(r *http.Request, head int, cancel context.CancelCauseFunc, again *resend) (*http.Response, error) {
 	upgrade := len(r.Header["Upgrade"]) > 0
 	if s.h2 != nil && (!upgrade || s.wire == nil) {
@@ -112,32 +112,32 @@ func (s *server) roundTrip(r *http.Request, head int, cancel context.CancelCause
 			return res, err
 		}
 	}
-	// http.Transport repeats what it takes for harmless by itself: also a POST with an idempotency key, and as often as
-	// there are unused connections.
+	// http.Transport itself retries requests that it considers idempotent: even a POST with an Idempotency-Key, and once for
+	// every idle connection.
 	var tries int
-	var wrote atomic.Pointer[time.Time] // when it was first sent
+	var wrote atomic.Pointer[time.Time] // time of the first attempt
 	res, err := s.wire.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GotConn: func(c httptrace.GotConnInfo) {
 			tries++
 			sent := wrote.Load()
 			if tries > 2 || tries == 2 && sent != nil && (!idempotent(r) || !again.may(*sent)) {
 				cancel(errAgain)
-				c.Conn.Close() // what is written to it fails, and the transport gives up
+				c.Conn.Close() // writes fail, and the transport gives up
 			}
 		},
 		WroteHeaders: func() { now := time.Now(); wrote.CompareAndSwap(nil, &now) },
 	})))
-	if upgrade && err != nil && strings.Contains(err.Error(), "tls: no application protocol") { // it speaks HTTP/2 alone
+	if upgrade && err != nil && strings.Contains(err.Error(), "tls: no application protocol") { // it supports only HTTP/2
 		err = &requestError{err: errNoUpgrade}
 	}
 	if s.h2 != nil && errors.As(err, new(*dialError)) {
-		s.h2.http1Until.Store(0) // it may have changed
+		s.h2.http1Until.Store(0) // it may now support HTTP/2
 		s.alone.http1Until.Store(0)
 	}
 	return res, err
 }
 
-// overHTTP2 sends a request with a head of a length, and returns the head of its response.
+// overHTTP2 sends a request over HTTP/2 and returns the head of its response. head is the length of the request's head.
 func (s *server) overHTTP2(r *http.Request, head int) (*http.Response, error) {
 	ask := &h2Request{Request: r}
 	if s.group.cfg.Client != nil {
@@ -158,15 +158,15 @@ func (s *server) overHTTP2(r *http.Request, head int) (*http.Response, error) {
 }
 
 var (
-	errAgain     = errors.New("it ended connections that were waiting unused, more than once")
-	errNoUpgrade = errors.New("the upstream speaks HTTP/2, which has no upgrades")
+	errAgain     = errors.New("server closed idle connections more than once")
+	errNoUpgrade = errors.New("HTTP/2 server does not support upgrades")
 )
 
 const (
-	// keepIdle is how long an unused connection is kept: shorter than most servers do, so that they seldom close one that
-	// is just being used.
+	// keepIdle is the time for which an idle connection is kept. It is shorter than that of most servers, so that they seldom
+	// close a connection that is just being used.
 	keepIdle = 30 * time.Second
-	// maxHeader bounds the header of an answer.
+	// maxHeader is the maximum size of the header of a response.
 	maxHeader = 256 << 10
 )
 

@@ -7,22 +7,22 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// What a server that speaks HTTP/2 sends ahead of a client that does not read is held here. h2Window bounds it for a
-// response and maxSlowWriters the number of responses, so h2Window × maxSlowWriters is the most that is held in the process. A
-// connection's window is twice that: slow clients, wherever they come from, never use up the window that others share with them.
+// Data that an HTTP/2 server sends and the client does not read is buffered in this process. h2Window bounds it per response
+// and maxSlowWriters the number of such responses, so that the process buffers at most h2Window × maxSlowWriters. The window of a
+// connection is twice that, so that slow clients never use up the window that others share with them.
 const (
 	h2Window       = 256 << 10
 	maxSlowWriters = 1024
 	h2ConnWindow   = 2 * maxSlowWriters * h2Window
 )
 
-// slowWriters are the responses of HTTP/2 servers that wait for their clients to read. Those that wait longest are broken
-// off while there are too many. A client that reads, however slowly, begins to wait anew with each piece.
+// slowWriters tracks the responses of HTTP/2 servers that wait for their clients to read. If there are too many, it aborts those
+// that have waited longest. The waiting time of a client restarts with each piece that it reads.
 type slowWriters struct {
 	limit int
 
 	mu      sync.Mutex
-	waiting list.List // of *slowWriter; the first has waited longest
+	waiting list.List // *slowWriter; the first has waited longest
 }
 
 type slowWriter struct {
@@ -30,7 +30,7 @@ type slowWriter struct {
 	turn int
 }
 
-// allSlow is of all groups: memory is one.
+// allSlow is shared by all groups, because they share the memory of the process.
 var allSlow = &slowWriters{limit: maxSlowWriters}
 
 // enter adds a response that may have to wait for its client.
@@ -52,6 +52,6 @@ func (s *slowWriters) enter(rt *roundTrip) *list.Element {
 // leave removes a response whose client has read.
 func (s *slowWriters) leave(e *list.Element) {
 	s.mu.Lock()
-	s.waiting.Remove(e) // does nothing if it has been broken off
+	s.waiting.Remove(e) // does nothing if it was aborted
 	s.mu.Unlock()
 }

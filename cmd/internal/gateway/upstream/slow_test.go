@@ -15,8 +15,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// Clients that do not read what a server of HTTP/2 sends: at most so many responses wait for them, the one that has waited
-// longest is broken off for another, and they hold up no other on the connection that all share.
+// Clients do not read the responses of an HTTP/2 server: the number of waiting responses is bounded, the one that has waited
+// longest is aborted for another, and they do not block other requests on the shared connection.
 func TestSlowReaders(t *testing.T) {
 	const most, slow = 2, 5
 	var running atomic.Int64
@@ -63,9 +63,9 @@ func TestSlowReaders(t *testing.T) {
 	n := 0
 	conns.Range(func(any, any) bool { n++; return true })
 	if got := running.Load(); got > most || n != 1 {
-		t.Errorf("%d responses are under way, want at most %d; %d connections", got, most, n)
+		t.Errorf("%d responses in progress, want at most %d; %d connections", got, most, n)
 	}
-	// The last to come has not been broken off: what it reads goes on.
+	// The newest response was not aborted: its client can read on.
 	last := bufio.NewReader(open[slow-1])
 	if _, err := io.CopyN(io.Discard, last, 16<<20); err != nil {
 		t.Errorf("the last: %v", err)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// rawH2Origin speaks HTTP/2 in plain text for a server: it answers every request by what respond writes for its stream.
+// rawH2Origin starts an h2c server whose responses are written by respond.
 func rawH2Origin(t testing.TB, respond func(f *http2.Framer, stream uint32)) string {
 	t.Helper()
 	return rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
@@ -42,7 +42,7 @@ func rawH2Origin(t testing.TB, respond func(f *http2.Framer, stream uint32)) str
 	})
 }
 
-// h2Head is a header block with pairs of names and values.
+// h2Head returns a header block with pairs of names and values.
 func h2Head(pairs ...string) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -52,8 +52,8 @@ func h2Head(pairs ...string) []byte {
 	return b.Bytes()
 }
 
-// A status that no response can have, or that answers a question that was not asked, is 502, over both protocols on both sides;
-// the server that gave it is still used, and so is the caller's connection.
+// An invalid status, or a 101 that was not requested, is a 502, over both protocols on both sides. The server is still used, and
+// so is the caller's connection.
 func TestBadStatus(t *testing.T) {
 	for _, status := range []string{"000", "010", "099", "+99", "-00", "-12", "-1", "1000", "65536", "99999999999", "0", "9", "", "abc", "2 0", "101"} {
 		h1 := rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
@@ -90,7 +90,7 @@ func TestBadStatus(t *testing.T) {
 	}
 }
 
-// The statuses at the ends of what can be written are handed on.
+// The lowest and highest valid statuses are forwarded.
 func TestGoodStatus(t *testing.T) {
 	for _, status := range []int{200, 299, 599, 600, 999} {
 		h1 := rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
@@ -109,7 +109,7 @@ func TestGoodStatus(t *testing.T) {
 	}
 }
 
-// bothClients speak HTTP/1 and HTTP/2 to a gateway.
+// bothClients returns an HTTP/1 and an HTTP/2 client.
 func bothClients(t testing.TB) map[string]*http.Client {
 	t.Helper()
 	two := &http.Transport{Protocols: new(http.Protocols)}

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// stall is who held up a round trip until it was given up.
+// stall is the side that caused an idle timeout.
 type stall uint8
 
 const (
-	moving           stall = iota // it was not given up
+	moving           stall = iota // no idle timeout
 	serverStalled                 // the server neither reads nor sends
 	callerStalled                 // the caller stopped sending its request
-	callerNotReading              // the caller does not read the answer
+	callerNotReading              // the caller does not read the response
 	stalls
 )
 
@@ -20,17 +20,17 @@ var stallNames = [stalls]string{"moving", "server stalled", "caller stalled", "c
 
 func (s stall) String() string { return stallNames[s] }
 
-// silence is what was noticed of a round trip that is given up.
+// silence is the reason why a round trip is aborted.
 type silence uint8
 
 const (
-	quiet        silence = iota // nothing moved for too long
-	quietReading                // nothing moved, and the body of the request was waited for
-	crowdedOut                  // too many answers wait for their callers to read, and this one has for longest
+	quiet        silence = iota // no data was transferred within the idle timeout
+	quietReading                // the same, while the body of the request was being read
+	crowdedOut                  // too many responses wait for their callers to read, and this one has waited longest
 	silences
 )
 
-// blames says by the phase of a round trip who is to blame for a silence.
+// blames is the side that caused a silence, by the phase of the round trip.
 var blames = [phases][silences]stall{
 	receiving:  {quiet: callerStalled, quietReading: callerStalled, crowdedOut: callerStalled},
 	sending:    {quiet: serverStalled, quietReading: callerStalled, crowdedOut: serverStalled},
@@ -39,7 +39,7 @@ var blames = [phases][silences]stall{
 	passing:    {quiet: callerNotReading, quietReading: callerNotReading, crowdedOut: callerNotReading},
 }
 
-// resetIdleTimer is called when data moved: nothing may for longer than the idle timeout.
+// resetIdleTimer restarts the idle timer. It is called whenever data was transferred.
 func (rt *roundTrip) resetIdleTimer() {
 	idle := rt.group.cfg.Timeouts.Idle
 	if rt.timer == nil {
@@ -50,7 +50,7 @@ func (rt *roundTrip) resetIdleTimer() {
 	rt.timer.Reset(idle)
 }
 
-// expire gives up, because nothing moved for too long, or because the caller is known to be too slow.
+// expire aborts the attempt, because of an idle timeout or because the caller is too slow.
 func (rt *roundTrip) expire(turn int, noticed silence) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -62,7 +62,7 @@ func (rt *roundTrip) expire(turn int, noticed silence) {
 	}
 	in := rt.in()
 	blamed := blames[in][noticed]
-	if blamed != serverStalled || rt.stalled != callerStalled { // the server may be waiting for such a caller
+	if blamed != serverStalled || rt.stalled != callerStalled { // the server may be waiting for a stalled caller
 		rt.stalled = blamed
 	}
 	if rt.conn != nil {
@@ -76,19 +76,19 @@ func (rt *roundTrip) expire(turn int, noticed silence) {
 		rt.cancel(cause)
 	}
 	if blamed == callerStalled {
-		_ = rt.control.SetReadDeadline(past) // the transport does not let go of a body while it is being read
+		_ = rt.control.SetReadDeadline(past) // the transport does not release a body while it is being read
 	}
 	if in >= delivering {
-		// A caller that does not read holds up the writer, which learns of it this way alone.
+		// Only a deadline interrupts a write to a caller that does not read.
 		_ = rt.control.SetWriteDeadline(past)
 	}
 }
 
-// past is a deadline that ends what is waiting now.
+// past is a deadline that interrupts a blocked read or write.
 var past = time.Unix(1, 0)
 
-// errIdle is a server that stopped in the middle.
-var errIdle error = timeoutError("nothing was sent or received for too long")
+// errIdle is the error of an idle timeout of the server.
+var errIdle error = timeoutError("no data was sent or received within the idle timeout")
 
 type timeoutError string
 
@@ -96,14 +96,14 @@ func (e timeoutError) Error() string { return string(e) }
 func (timeoutError) Timeout() bool   { return true }
 func (timeoutError) Temporary() bool { return false }
 
-// A watch is a timer that lets go of its function when it ends. The runtime may keep a timer that was stopped until its time
-// comes, and with it the request and its body.
+// A watch is a timer that drops its function when it ends. The runtime may keep a stopped timer until its time, and with the
+// function the request and its body.
 type watch struct {
 	*time.Timer
 	f atomic.Pointer[func()]
 }
 
-// after calls f later, unless the watch ends before.
+// after returns a watch that calls f after d, unless it ends before.
 func after(d time.Duration, f func()) *watch {
 	w := &watch{}
 	w.f.Store(&f)
@@ -115,7 +115,7 @@ func after(d time.Duration, f func()) *watch {
 	return w
 }
 
-// end stops the timer for good.
+// end stops the timer and drops its function.
 func (w *watch) end() {
 	w.Stop()
 	w.f.Store(nil)

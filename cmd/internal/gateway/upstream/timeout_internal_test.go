@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// deadlineWriter notices which deadlines a round trip sets.
+// deadlineWriter records the deadlines that a round trip sets.
 type deadlineWriter struct {
 	http.ResponseWriter
 	read, write bool
@@ -16,7 +16,7 @@ type deadlineWriter struct {
 func (w *deadlineWriter) SetReadDeadline(time.Time) error  { w.read = true; return nil }
 func (w *deadlineWriter) SetWriteDeadline(time.Time) error { w.write = true; return nil }
 
-// Who is to blame when nothing moves depends on the phase alone, and what is done about it on who is to blame.
+// The side that caused an idle timeout depends only on the phase, and the reaction only on the side.
 func TestStalls(t *testing.T) {
 	for _, c := range []struct {
 		in          phase
@@ -51,7 +51,7 @@ func TestStalls(t *testing.T) {
 		rt.enter(c.in)
 		rt.expire(rt.attempt+1, c.noticed)
 		if rt.stalled != c.before || ctx.Err() != nil || w.read || w.write {
-			t.Errorf("%v: the end of another attempt counts", c.in)
+			t.Errorf("%v: the timer of another attempt has an effect", c.in)
 		}
 		rt.expire(rt.attempt, c.noticed)
 		if rt.stalled != c.want || context.Cause(ctx) != c.cause || w.read != c.read || w.write != c.write {
@@ -60,7 +60,7 @@ func TestStalls(t *testing.T) {
 	}
 }
 
-// An informational response is written before the answer alone.
+// An informational response is written only before the final response.
 func TestPhases(t *testing.T) {
 	for in := range phases {
 		w := &statusWriter{header: http.Header{}}
@@ -68,7 +68,7 @@ func TestPhases(t *testing.T) {
 		rt.enter(in)
 		rt.write1xx(rt.attempt, http.StatusEarlyHints, nil)
 		if (w.status != 0) != (in < answered) {
-			t.Errorf("%v: %d is written", in, w.status)
+			t.Errorf("%v: status %d was written", in, w.status)
 		}
 	}
 }

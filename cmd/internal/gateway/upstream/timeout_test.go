@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 )
 
-// inBubble runs a gateway at gw:80 in front of the servers, all in the process and on a clock of its own.
+// inBubble runs a gateway at gw:80 in front of the servers, all in memory and with a virtual clock.
 func inBubble(t *testing.T, cfg upstream.Config, servers map[string]http.HandlerFunc,
 	run func(t *testing.T, m *memory, g *upstream.Group),
 ) {
@@ -52,7 +52,7 @@ func bubbleWays(t *testing.T, run func(t *testing.T, way func(upstream.Config) u
 	t.Run("transport", func(t *testing.T) { run(t, upstream.Config.WithoutPool) })
 }
 
-// A server that does not answer, or that cannot be connected to, costs callers as long as configured.
+// Requests to a server that does not respond or accept connections fail after the configured timeouts.
 func TestHeaderTimeout(t *testing.T) {
 	bubbleWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		cfg := way(upstream.Config{Servers: []string{"http://a:80"}, Timeouts: upstream.Timeouts{Header: 7 * time.Second}})
@@ -95,7 +95,7 @@ func TestConnectTimeout(t *testing.T) {
 	})
 }
 
-// The time for everything may come from the configuration, or with the request, which then says why it ends.
+// The total timeout is configured, or is a deadline of the request with a cause.
 func TestTotalTimeout(t *testing.T) {
 	bubbleWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
@@ -118,7 +118,7 @@ func TestTotalTimeout(t *testing.T) {
 	})
 }
 
-// A body that stops in the middle ends the round trip: by either side, in either direction.
+// A body that stalls ends the round trip after the idle timeout, on either side and in either direction.
 func TestIdle(t *testing.T) {
 	bubbleWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		cfg := way(upstream.Config{Servers: []string{"http://a:80"}, Timeouts: upstream.Timeouts{Idle: 5 * time.Second, Header: time.Minute}})
@@ -126,7 +126,7 @@ func TestIdle(t *testing.T) {
 		server := func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/stops":
-				for range 3 { // slow is not stopped
+				for range 3 { // slow, but not stalled
 					_, _ = io.WriteString(w, "x")
 					_ = http.NewResponseController(w).Flush()
 					<-time.After(4 * time.Second)
@@ -148,7 +148,7 @@ func TestIdle(t *testing.T) {
 			begin := time.Now()
 			got := ask(t, m, request(t, "GET", "http://gw:80/stops", ""))
 			if took := time.Since(begin); got.status != 200 || got.body != "xxxx" || got.err == nil || took != 17*time.Second {
-				t.Errorf("a server that stops: after %v: %+v", took, got)
+				t.Errorf("a server that stalls: after %v: %+v", took, got)
 			}
 
 			// A caller that stops reading.
@@ -163,7 +163,7 @@ func TestIdle(t *testing.T) {
 				<-time.After(time.Second)
 			}
 			if took := time.Since(begin); took > 7*time.Second || took < 5*time.Second {
-				t.Errorf("a caller that does not read is given up after %v", took)
+				t.Errorf("a caller that does not read is disconnected after %v", took)
 			}
 			conn.Close()
 
@@ -182,24 +182,24 @@ func TestIdle(t *testing.T) {
 				conn.Close()
 			}
 			if s := g.Status()[0]; s.InFlight != 0 || s.Failures != 1 {
-				t.Errorf("%+v", s) // the server's own stop alone speaks against it
+				t.Errorf("%+v", s) // only the stall of the server is its failure
 			}
 		})
 	})
 }
 
-// Connections that no request uses are closed after a while.
+// Idle connections are closed after keepIdle.
 func TestMaxIdleConns(t *testing.T) {
 	ok := func(http.ResponseWriter, *http.Request) {}
 	inBubble(t, upstream.Config{Servers: []string{"http://a:80"}}, map[string]http.HandlerFunc{"a:80": ok}, func(t *testing.T, m *memory, g *upstream.Group) {
 		ask(t, m, request(t, "GET", "http://gw:80/", ""))
 		<-time.After(20 * time.Second)
 		if n := g.IdleConns(); n != 1 {
-			t.Errorf("%d are kept", n)
+			t.Errorf("%d idle connections", n)
 		}
 		<-time.After(20 * time.Second)
 		if n := g.IdleConns(); n != 0 {
-			t.Errorf("%d are kept for ever", n)
+			t.Errorf("%d idle connections after keepIdle", n)
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// roundTripTransport sends a request that does not take the pool, and waits for the head of its answer.
+// roundTripTransport sends a request without the pool, and waits for the head of its response.
 func (rt *roundTrip) roundTripTransport(s *server) *failure {
 	head, err := checkHead(rt.r)
 	if err != nil {
@@ -43,7 +43,7 @@ func (rt *roundTrip) roundTripTransport(s *server) *failure {
 	}
 	if err == nil {
 		rt.mu.Lock()
-		for rt.writeNext1xxLocked() { // in their order, and before the response
+		for rt.writeNext1xxLocked() { // in order, and before the response
 		}
 		rt.enter(answered)
 		rt.mu.Unlock()
@@ -54,7 +54,7 @@ func (rt *roundTrip) roundTripTransport(s *server) *failure {
 		bounds.UpstreamHeader.Reached()
 	}
 	rt.stopSending()
-	switch rt.stalled { // which does not change any more
+	switch rt.stalled { // it no longer changes after stopSending
 	case moving:
 	case callerStalled:
 		err = errCallerStalled
@@ -69,7 +69,7 @@ func (rt *roundTrip) roundTripTransport(s *server) *failure {
 	return f
 }
 
-// request returns what is sent to the server.
+// request returns the request to the server.
 func (rt *roundTrip) request(s *server) *http.Request {
 	r := rt.r
 	u := &url.URL{Scheme: s.url.Scheme, Host: s.url.Host, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery, ForceQuery: r.URL.ForceQuery}
@@ -85,8 +85,8 @@ func (rt *roundTrip) request(s *server) *http.Request {
 		rt.body = &sentBody{x: rt, attempt: rt.attempt, from: r.Body, length: r.ContentLength}
 		rt.body.expects = r.ProtoMajor == 1 && r.ProtoMinor > 0 && httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue")
 		out.Body = rt.body
-		out.Trailer = r.Trailer // its values come with the end of the body
-		// Servers may answer while the caller still sends.
+		out.Trailer = r.Trailer // its values are set at the end of the body
+		// Servers may respond while the caller still sends.
 		_ = rt.control.EnableFullDuplex()
 	}
 	return out
@@ -97,18 +97,18 @@ type sentBody struct {
 	x         *roundTrip
 	attempt   int
 	from      io.Reader
-	length    int64 // -1: not known
+	length    int64 // -1: unknown
 	bytesRead atomic.Int64
-	reading   atomic.Bool // set before stopped is read, as stop does it the other way round: one sees the other
+	reading   atomic.Bool // Read sets it before it loads stopped, and stop does the reverse, so that at least one sees the other
 	stopped   atomic.Bool
-	ended     atomic.Bool // all was read
+	ended     atomic.Bool // it was read completely
 
 	mu      sync.Mutex // held while reading
-	expects bool       // the caller waits for 100 (Continue)
-	err     error      // of the caller's side
+	expects bool       // the caller waits for 100 Continue
+	err     error      // error of reading from the caller
 }
 
-var errBodyStopped = errors.New("the request is over")
+var errBodyStopped = errors.New("the request has ended")
 
 func (b *sentBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
@@ -119,7 +119,7 @@ func (b *sentBody) Read(p []byte) (int, error) {
 		return 0, errBodyStopped
 	}
 	if b.expects {
-		// Reading would have net/http write it, without regard to other informational responses that are being written.
+		// Otherwise net/http would send it on Read, concurrently with other informational responses.
 		b.expects = false
 		b.x.write1xx(b.attempt, http.StatusContinue, nil)
 	}
@@ -132,8 +132,8 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	case err == nil:
 		b.x.timer.Reset(timeouts.Idle)
 	case err == io.EOF && b.x.in() < delivering:
-		// From here the transport's own timeout for the response counts, once the last bytes are written: a server that does
-		// not read them has as long as for any others.
+		// The transport's response header timeout starts when the last bytes are written. The idle timeout still applies to
+		// writing them.
 		b.x.timer.Reset(timeouts.Idle + timeouts.Header)
 	case err != io.EOF && (!b.stopped.Load() || errors.Is(err, io.ErrUnexpectedEOF)):
 		b.err = err
@@ -144,11 +144,11 @@ func (b *sentBody) Read(p []byte) (int, error) {
 // isComplete reports whether the body has been read to its end.
 func (b *sentBody) isComplete() bool { return b.ended.Load() || b.bytesRead.Load() == b.length }
 
-// Close leaves the caller's body to the server that reads it.
+// Close does nothing: the HTTP server closes the caller's body.
 func (b *sentBody) Close() error { return nil }
 
-// stop has the body not read any more. A handler that returns while a read is in progress would wait for the caller. The
-// caller's connection is lost by that, so it is spared when the body is complete and only its end is being read.
+// stop ends reading of the body. If a read is in progress, it is interrupted, because the handler would otherwise wait for the
+// caller. This breaks the caller's connection, so it is not done if the body is complete and only its end is being read.
 func (b *sentBody) stop(control *http.ResponseController) {
 	b.stopped.Store(true)
 	if b.reading.Load() && b.bytesRead.Load() != b.length {
@@ -158,7 +158,7 @@ func (b *sentBody) stop(control *http.ResponseController) {
 	defer b.mu.Unlock()
 }
 
-// fault is what the caller's side did wrong, if that is why the server did not answer.
+// fault returns the error of reading from the caller if there was one, because it caused the missing response, and otherwise err.
 func (b *sentBody) fault(err error) error {
 	if errors.Is(err, errCallerStalled) {
 		return err
@@ -171,10 +171,10 @@ func (b *sentBody) fault(err error) error {
 	return err
 }
 
-// A requestError is a request that cannot be sent, because of its body or for another reason.
+// A requestError is the error of a request that cannot be sent.
 type requestError struct {
 	err  error
-	body bool // it could not be read
+	body bool // reading the body failed
 }
 
 func (e *requestError) Error() string {

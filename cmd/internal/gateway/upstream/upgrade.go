@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// connect joins the caller's connection and the server's, once both have agreed to speak something else.
+// connect copies data between the caller's and the server's connection after a protocol upgrade.
 func (g *Group) connect(rt *roundTrip, s *server) {
 	server, ok := rt.res.Body.(io.ReadWriteCloser)
 	if !ok {
 		rt.res.Body.Close()
-		g.log.warn("an upgraded connection cannot be used", g, s, errors.New("it cannot be written to"))
-		answer(rt.w, http.StatusBadGateway, "The server behind this gateway did not answer properly.")
+		g.log.warn("protocol upgrade failed", g, s, errors.New("upgraded connection is not writable"))
+		writeProblem(rt.w, http.StatusBadGateway, "The upstream sent no valid response.")
 		return
 	}
 	defer server.Close()
@@ -26,7 +26,7 @@ func (g *Group) connect(rt *roundTrip, s *server) {
 	h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{rt.upgrade}
 	caller, buffered, err := rt.control.Hijack()
 	if err != nil {
-		g.log.warn("an upgraded connection cannot be used", g, s, err)
+		g.log.warn("protocol upgrade failed", g, s, err)
 		panic(http.ErrAbortHandler)
 	}
 	defer caller.Close()
@@ -54,7 +54,7 @@ func (g *Group) connect(rt *roundTrip, s *server) {
 	all.Wait()
 }
 
-// pipe copies one direction. Its end is handed on where that is possible without ending the other direction.
+// pipe copies one direction. At its end it half-closes the other connection if possible, and otherwise closes both.
 func pipe(to io.Writer, from io.Reader, moved, fail func()) {
 	buf := buffers.Get().(*[32 << 10]byte)
 	defer buffers.Put(buf)
@@ -80,15 +80,15 @@ func pipe(to io.Writer, from io.Reader, moved, fail func()) {
 
 var _ interface{ CloseWrite() error } = (*net.TCPConn)(nil)
 
-// upgrades are the connections that became something else, which no http.Server knows of any more.
+// upgrades tracks the open upgraded connections, which http.Server does not track.
 type upgrades struct {
 	mu     sync.Mutex // guards the following
 	open   map[*func()]struct{}
 	closed bool
-	empty  chan struct{} // closed when the last has ended, once end waits
+	empty  chan struct{} // created by end, and closed when the last connection has ended
 }
 
-// begin adds a connection; ok is false if it is too late for that.
+// begin adds a connection; ok is false if the group is shut down.
 func (u *upgrades) begin(end func()) (done func(), ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -111,7 +111,7 @@ func (u *upgrades) begin(end func()) (done func(), ok bool) {
 	}, true
 }
 
-// end waits until all have ended, and ends the rest when the context does.
+// end waits until all connections have ended, and closes the rest when ctx is done.
 func (u *upgrades) end(ctx context.Context) error {
 	u.mu.Lock()
 	u.closed = true

@@ -22,7 +22,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
-// A WebSocket passes, is counted, and is ended when the gateway is.
+// A WebSocket is forwarded, counted, and closed at shutdown.
 func TestWebSocket(t *testing.T) {
 	at := origin(t, func(w http.ResponseWriter, r *http.Request) {
 		websocket.Handler(func(ws *websocket.Conn) {
@@ -57,7 +57,7 @@ func TestWebSocket(t *testing.T) {
 	if s := g.Status()[0]; s.Upgraded != 2 || s.InFlight != 2 {
 		t.Errorf("%+v", s)
 	}
-	g.Close() // a changed configuration ends none
+	g.Close() // after a configuration change it stays open
 	if err := websocket.Message.Send(open[0], "still"); err != nil {
 		t.Error(err)
 	}
@@ -72,18 +72,18 @@ func TestWebSocket(t *testing.T) {
 	}
 	for _, ws := range open {
 		if err := websocket.Message.Receive(ws, &got); err == nil {
-			t.Error("it outlives the gateway")
+			t.Error("it is open after shutdown")
 		}
 	}
 	if _, err := websocket.Dial(url, "", gw.URL); err == nil {
-		t.Error("a new one after the end")
+		t.Error("a new one after shutdown")
 	}
-	if err := g.Shutdown(t.Context()); err != nil { // none is left
+	if err := g.Shutdown(t.Context()); err != nil { // none is open
 		t.Error(err)
 	}
 }
 
-// A server that prefers HTTP/2 is called by HTTP/1.1 for a WebSocket, and by HTTP/2 for the rest.
+// For a server that prefers HTTP/2, WebSockets use HTTP/1.1 and other requests HTTP/2.
 func TestWebSocketTLS(t *testing.T) {
 	a := certtest.New(t)
 	pair := a.Issue(t, "inner.example.com")
@@ -121,7 +121,7 @@ func TestWebSocketTLS(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	// HTTP/1.0 knows neither upgrades nor 101.
+	// HTTP/1.0 supports neither upgrades nor 101.
 	if got := say(t, gw.URL, "GET /ws HTTP/1.0\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", false); got != 200 {
 		t.Errorf("HTTP/1.0: %d", got)
 	}
@@ -130,7 +130,7 @@ func TestWebSocketTLS(t *testing.T) {
 	}
 }
 
-// Any protocol passes if both agree on it, and an end in one direction does not end the other.
+// Any protocol is forwarded if both sides agree on it, and closing one direction does not close the other.
 func TestUpgrade(t *testing.T) {
 	at := rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
 		head, _ := headOf(in)
@@ -139,7 +139,7 @@ func TestUpgrade(t *testing.T) {
 			to = "other"
 		}
 		_, _ = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nX-Kept: 1\r\n\r\n", to)
-		b, _ := io.ReadAll(in) // until the caller has said everything
+		b, _ := io.ReadAll(in) // until the caller closes its side
 		_, _ = conn.Write(b)
 	})
 	gw, _ := gatewayWith(t, upstream.Config{Servers: []string{at}}, func(h http.Handler) http.Handler {
@@ -169,11 +169,11 @@ func TestUpgrade(t *testing.T) {
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "echo")
 	if got := do(t, client(t), r); got.status != 502 {
-		t.Errorf("another protocol than was asked for: %+v", got)
+		t.Errorf("another protocol than requested: %+v", got)
 	}
 }
 
-// A connection on which nothing moves is ended.
+// An idle upgraded connection is closed after the timeout.
 func TestUpgradeIdle(t *testing.T) {
 	echo := func(w http.ResponseWriter, _ *http.Request) {
 		conn, in, err := http.NewResponseController(w).Hijack()

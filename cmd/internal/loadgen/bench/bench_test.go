@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// paced answers in virtual time: one in three requests is denied, and every hundredth takes long.
+// paced responds on a virtual clock: 1 of 3 requests is denied, and every 100th is slow.
 type paced struct{ asked atomic.Int64 }
 
 func (p *paced) Dial(context.Context) (loadgen.Caller, error) { return p, nil }
@@ -49,7 +49,7 @@ func (p *paced) Ask(ctx context.Context, keys []int64, answered func(loadgen.Ans
 
 var update = flag.Bool("update", false, "write the reports")
 
-// The reports are as in testdata; go test -update writes them.
+// The reports match testdata; go test -update writes them.
 func TestReports(t *testing.T) {
 	for name, plan := range map[string]loadgen.Plan{
 		"closed": {Callers: 1, Requests: 1000},
@@ -86,13 +86,13 @@ func TestReports(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else if want, err := os.ReadFile(file); err != nil || got != string(want) {
-				t.Errorf("%s differs (%v); go test -update writes what it is now:\n%s", file, err, got)
+				t.Errorf("%s differs (%v); go test -update writes the new report:\n%s", file, err, got)
 			}
 		}
 	}
 }
 
-// Progress is lines now and then for files, and nothing for short loads.
+// Progress is a line every 5 s for files, and nothing for short loads.
 func TestProgress(t *testing.T) {
 	var b bytes.Buffer
 	p := newProgress(&b, &loadgen.Plan{Duration: 10 * time.Second, Warmup: time.Second})

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
 )
 
-// Options is what is asked, and how.
+// Options are the options of sluice bench.
 type Options struct {
 	Rate        float64
 	Callers     int
@@ -39,14 +39,14 @@ type Options struct {
 	CA          string
 	AllowRemote bool
 
-	Thresholds []string // what the result must keep to
-	HTML       string   // file for a page with plots
+	Thresholds []string // conditions on the result
+	HTML       string   // file for the HTML page
 	Version    string   // of Sluice, for the page
 
-	DurationGiven bool // else as many requests as asked for are sent, however long it takes
+	DurationGiven bool // if false and Requests is set, the duration is not limited
 }
 
-// Bounds of a load, so that a slip of the finger takes nothing down.
+// Bounds of a load, so that a typing error does not overload a system.
 const (
 	maxConcurrency = 10_000
 	maxPipeline    = 1_000
@@ -56,7 +56,7 @@ const (
 	maxRequests    = 1_000_000_000
 )
 
-// check reads the thresholds, and refuses what makes no sense.
+// check parses the thresholds and returns an error for invalid options.
 func (o *Options) check() (all []loadgen.Threshold, err error) {
 	for _, text := range o.Thresholds {
 		t, err := loadgen.ParseThreshold(text)
@@ -68,7 +68,7 @@ func (o *Options) check() (all []loadgen.Threshold, err error) {
 	if err := o.checkNumbers(); err != nil {
 		return nil, err
 	}
-	if o.HTML != "" { // better now than after the run
+	if o.HTML != "" { // before the run instead of after it
 		if info, err := os.Stat(filepath.Dir(o.HTML)); err != nil || !info.IsDir() {
 			return nil, fmt.Errorf("--html %s: there is no directory %s", o.HTML, filepath.Dir(o.HTML))
 		}
@@ -76,14 +76,14 @@ func (o *Options) check() (all []loadgen.Threshold, err error) {
 	return all, nil
 }
 
-// checkNumbers refuses numbers that make no sense or are too large.
+// checkNumbers returns an error for numbers out of range.
 func (o *Options) checkNumbers() error {
 	for _, n := range []struct {
 		name     string
 		value    int64
 		from, to int64
 	}{
-		{"callers", int64(o.Callers), 1, maxConcurrency},
+		{"concurrency", int64(o.Callers), 1, maxConcurrency},
 		{"pipeline", int64(o.Pipeline), 1, maxPipeline},
 		{"connections", int64(o.Connections), 1, maxConns},
 		{"keys", o.Keys, 0, loadgen.MaxKeys},
@@ -96,18 +96,18 @@ func (o *Options) checkNumbers() error {
 	}
 	switch {
 	case !(o.Rate >= 0 && o.Rate <= maxRate):
-		return fmt.Errorf("--rate %v: write requests a second, up to %d", o.Rate, maxRate)
+		return fmt.Errorf("--rate %v: write requests per second, at most %d", o.Rate, maxRate)
 	case o.Duration <= 0 || o.Duration > maxDuration:
-		return fmt.Errorf("--duration %v: write how long, such as 10s, up to %v", o.Duration, maxDuration)
+		return fmt.Errorf("--duration %v: write a duration such as 10s, at most %v", o.Duration, maxDuration)
 	case o.Warmup < 0 || o.Warmup > maxDuration:
-		return fmt.Errorf("--warmup %v: write how long, such as 2s", o.Warmup)
+		return fmt.Errorf("--warmup %v: write a duration such as 2s", o.Warmup)
 	case o.Timeout <= 0 || o.Timeout > time.Hour:
-		return fmt.Errorf("--timeout %v: write how long, such as 5s", o.Timeout)
+		return fmt.Errorf("--timeout %v: write a duration such as 5s", o.Timeout)
 	case o.Distribution != "uniform" && o.Distribution != "zipf":
 		return fmt.Errorf("--distribution %s: write uniform or zipf", o.Distribution)
 	}
 	if o.Requests > 0 && !o.DurationGiven {
-		o.Duration = maxDuration // as many as asked for, however long it takes
+		o.Duration = maxDuration // until all requests are sent
 	}
 	return nil
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// progress shows how far a load is: a bar on a terminal, a line now and then elsewhere.
+// progress shows the progress of a load test: a bar on a terminal, a line every 5 s elsewhere.
 type progress struct {
-	w        *logwriter.Writer // a reader of it that does not read must not stop the load
+	w        *logwriter.Writer // buffered, so that a blocked output does not stop the load
 	terminal bool
 	plan     *loadgen.Plan
 	told     time.Duration
@@ -48,7 +48,7 @@ func (b *progress) tell(p loadgen.Progress) {
 	}
 }
 
-// share is how much is done, from 0 to 1.
+// share returns the completed part, from 0 to 1.
 func (b *progress) share(p loadgen.Progress) float64 {
 	if p.Warmup {
 		return p.Elapsed.Seconds() / b.plan.Warmup.Seconds()
@@ -60,7 +60,7 @@ func (b *progress) share(p loadgen.Progress) float64 {
 	return share
 }
 
-// end clears the bar. There is no progress after it.
+// end clears the bar and closes the output. tell must not be called after it.
 func (b *progress) end() {
 	if b.terminal {
 		fmt.Fprint(b.w, "\r\x1b[K")

@@ -1,5 +1,5 @@
-// Package bench is what sluice bench does: it makes a target of a URL and options, puts load on it, shows how far it is, and
-// says what came of it.
+// Package bench implements sluice bench: it creates a target from a URL and options, runs the load test with a progress
+// display, and writes the report.
 package bench
 
 import (
@@ -14,20 +14,20 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// Measured is a server that was asked, how, and what came of it.
+// Measured is a finished load test.
 type Measured struct {
-	name     string // its address, without secrets
+	name     string // URL of the target, without secrets
 	protocol string
 	plan     loadgen.Plan
 	keys     int64
 	zipf     bool
-	conns    int // 0: each caller has one
+	conns    int // 0 means one per caller
 	result   *loadgen.Result
 	verdicts []loadgen.Verdict
 }
 
-// Run puts load on a server, shows progress meanwhile, and writes the page if there is to be one. The end of the context ends
-// the load, and not the report of it.
+// Run runs a load test, writes its progress, and writes the HTML page if one is requested. When ctx is done it ends the load
+// and still returns the results so far.
 func (o *Options) Run(ctx context.Context, target string, progress io.Writer) (*Measured, error) {
 	thresholds, err := o.check()
 	if err != nil {
@@ -56,12 +56,12 @@ func (o *Options) Run(ctx context.Context, target string, progress io.Writer) (*
 	return b, nil
 }
 
-// Kept tells whether the result keeps to all thresholds.
+// Kept reports whether the result meets all thresholds.
 func (b *Measured) Kept() bool {
 	return !slices.ContainsFunc(b.verdicts, func(v loadgen.Verdict) bool { return !v.Kept })
 }
 
-// writePage writes the result as a page with plots.
+// writePage writes the result as an HTML page with plots.
 func (b *Measured) writePage(to, version string) error {
 	file, err := os.Create(to)
 	if err != nil {
@@ -74,7 +74,7 @@ func (b *Measured) writePage(to, version string) error {
 	return err
 }
 
-// aim makes the target that a URL and the flags name.
+// aim creates the target from the URL and the options.
 func (o *Options) aim(ctx context.Context, target string) (*Measured, error) {
 	o.Connections = min(o.Connections, o.Callers)
 	a := &benchTarget{o: o, patterns: loadgen.Patterns{Keys: o.Keys}}
@@ -99,5 +99,5 @@ func (o *Options) aim(ctx context.Context, target string) (*Measured, error) {
 	return b, nil
 }
 
-// zipfExponent is that of requests to web sites, roughly.
+// zipfExponent is roughly that of requests to web sites.
 const zipfExponent = 1.1

@@ -18,15 +18,15 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// benchTarget is a target that is being made of a URL and flags.
+// benchTarget creates a target from a URL and options.
 type benchTarget struct {
 	o        *Options
 	url      *url.URL
-	full     loadgen.Pattern // the URL with its ranges
+	full     loadgen.Pattern // URL with ranges
 	patterns loadgen.Patterns
 }
 
-// protocol is what the target speaks.
+// protocol returns the protocol of the target: http, redis or rls.
 func (a *benchTarget) protocol() string {
 	switch a.url.Scheme {
 	case "http", "https":
@@ -37,12 +37,12 @@ func (a *benchTarget) protocol() string {
 	return "rls"
 }
 
-// secure tells whether it speaks TLS.
+// secure reports whether the target uses TLS.
 func (a *benchTarget) secure() bool {
 	return a.url.Scheme == "https" || a.url.Scheme == "rediss" || a.url.Scheme == "rlss"
 }
 
-// parse reads the URL, and refuses hosts that are not this one.
+// parse parses the URL. It returns an error for a host that is not loopback unless AllowRemote is set.
 func (a *benchTarget) parse(ctx context.Context, target string) (err error) {
 	switch scheme, _, _ := strings.Cut(target, "://"); scheme {
 	case "http", "https", "redis", "rediss", "rls", "rlss":
@@ -59,19 +59,19 @@ func (a *benchTarget) parse(ctx context.Context, target string) (err error) {
 		return err
 	}
 	if other, err := url.Parse(a.full.Text(a.patterns.Count() - 1)); err != nil || other.Host != a.url.Host {
-		return errors.New("one server is asked: write ranges behind its address")
+		return errors.New("the address must be a single server: write ranges only after the host and port")
 	}
 	if a.url.Hostname() == "" {
-		return errors.New("it has no host")
+		return errors.New("the URL has no host")
 	}
 	if a.protocol() != "http" {
 		switch {
 		case a.url.Port() == "":
 			return fmt.Errorf("write the port too, such as %s://%s:8081", a.url.Scheme, a.url.Hostname())
 		case a.url.User != nil:
-			return errors.New("write the password to a file, and its name behind --password-file: others can see what commands are called with")
+			return errors.New("the URL contains a password, which other users of the host can see: write it to a file and use --password-file FILE")
 		case strings.Trim(a.url.Path, "/") != "" || a.url.RawQuery != "":
-			return fmt.Errorf("write the address alone: %s://%s", a.url.Scheme, a.url.Host)
+			return fmt.Errorf("the URL has more than an address: write %s://%s", a.url.Scheme, a.url.Host)
 		}
 	}
 	return a.local(ctx)
@@ -86,19 +86,19 @@ func (a *benchTarget) local(ctx context.Context) error {
 		return err
 	}
 	if !local {
-		return errors.New("that is not this machine. If you may put load on it, add --allow-remote")
+		return errors.New("not a loopback address: add --allow-remote if you may put load on this server")
 	}
 	return nil
 }
 
-// connect makes the target.
+// connect creates the target.
 func (a *benchTarget) connect(ctx context.Context) (loadgen.Target, error) {
 	secure, err := a.tls(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if a.o.Pipeline > 1 && a.protocol() != "redis" {
-		return nil, errors.New("--pipeline is for redis: use more --callers")
+		return nil, errors.New("--pipeline works only with redis: increase --concurrency instead")
 	}
 	var connect func() (loadgen.Target, error)
 	switch a.protocol() {
@@ -113,7 +113,7 @@ func (a *benchTarget) connect(ctx context.Context) (loadgen.Target, error) {
 		return nil, err
 	}
 	if a.o.Keys > 0 && !a.patterns.UsesKey() {
-		return nil, errors.New("--keys: write {key} where the number of the key should be")
+		return nil, errors.New("--keys needs {key} in a descriptor, URL, header, body or key")
 	}
 	return connect()
 }
@@ -121,7 +121,7 @@ func (a *benchTarget) connect(ctx context.Context) (loadgen.Target, error) {
 func (a *benchTarget) tls(ctx context.Context) (*tls.Config, error) {
 	if !a.secure() {
 		if a.o.CA != "" {
-			return nil, fmt.Errorf("--ca: %s:// is without TLS", a.url.Scheme)
+			return nil, fmt.Errorf("--tls-ca: %s:// does not use TLS", a.url.Scheme)
 		}
 		return nil, nil
 	}
@@ -131,7 +131,7 @@ func (a *benchTarget) tls(ctx context.Context) (*tls.Config, error) {
 	}
 	var err error
 	if cfg.RootCAs, err = pemfile.StreamPool(ctx, a.o.CA); err != nil {
-		return nil, fmt.Errorf("--ca: %w", err)
+		return nil, fmt.Errorf("--tls-ca: %w", err)
 	}
 	return cfg, nil
 }
@@ -142,7 +142,7 @@ func (a *benchTarget) rls(ctx context.Context, secure *tls.Config) (func() (load
 		cfg.Hits = uint32(a.o.Cost)
 	}
 	if cfg.Domain == "" || len(a.o.Descriptors) == 0 {
-		return nil, errors.New("say what to ask about, for example: --domain demo --descriptor 'remote_address=10.0.0.{1..100}'")
+		return nil, errors.New("no domain or descriptor given: write, for example, --domain demo --descriptor 'remote_address=10.0.0.{1..100}'")
 	}
 	for _, text := range a.o.Descriptors {
 		entries, err := descriptorPairs(text)
@@ -164,12 +164,12 @@ func (a *benchTarget) rls(ctx context.Context, secure *tls.Config) (func() (load
 	return func() (loadgen.Target, error) { return loadgen.NewRLS(ctx, cfg) }, nil
 }
 
-// descriptorPairs reads key=value,key=value.
+// descriptorPairs parses key=value,key=value.
 func descriptorPairs(text string) (all [][2]string, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(part, "=")
 		if !ok || key == "" {
-			return nil, fmt.Errorf("--descriptor %q: write key=value, or key=value,key=value for one of several entries", text)
+			return nil, fmt.Errorf("--descriptor %q: write key=value, or key=value,key=value for several entries", text)
 		}
 		all = append(all, [2]string{key, value})
 	}
@@ -205,7 +205,7 @@ func (a *benchTarget) http(ctx context.Context, secure *tls.Config) (func() (loa
 			cfg.Method = http.MethodPost
 		}
 	}
-	if !httpguts.ValidHeaderFieldName(cfg.Method) { // both are tokens
+	if !httpguts.ValidHeaderFieldName(cfg.Method) { // methods and header names have the same syntax
 		return nil, fmt.Errorf("-X %q: write a method, such as POST", cfg.Method)
 	}
 	typed := false
@@ -232,13 +232,13 @@ func (a *benchTarget) http(ctx context.Context, secure *tls.Config) (func() (loa
 	return func() (loadgen.Target, error) { return loadgen.NewHTTP(ctx, cfg) }, nil
 }
 
-// maxPassword is how many bytes a file of --password-file may have.
+// maxPassword is the maximum size in bytes of the file of --password-file.
 const maxPassword = 1 << 20
 
-// maxBody is how many bytes a request of --body may have.
+// maxBody is the maximum size in bytes of the file of --body.
 const maxBody = 64 << 20
 
-// body is that of --body, or what Sluice's check API takes if there are descriptors.
+// body returns the body of --body or, if there are descriptors, a request of Sluice's check API.
 func (a *benchTarget) body(ctx context.Context) (string, error) {
 	if len(a.o.Descriptors) == 0 {
 		file, ok := strings.CutPrefix(a.o.Body, "@")
@@ -252,7 +252,7 @@ func (a *benchTarget) body(ctx context.Context) (string, error) {
 		return string(b), nil
 	}
 	if a.o.Body != "" || a.o.Domain == "" {
-		return "", errors.New("write --domain and --descriptor for Sluice's check API, or --body for any")
+		return "", errors.New("no request body: write --domain and --descriptor for Sluice's check API, or --body for other APIs")
 	}
 	type entry struct {
 		Key   string `json:"key"`

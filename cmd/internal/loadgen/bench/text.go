@@ -13,20 +13,20 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// how says in what way the server was asked.
+// how describes the load.
 func (b *Measured) how() string {
 	var s strings.Builder
 	p := &b.plan
 	if p.Rate > 0 {
-		fmt.Fprintf(&s, "open loop, %v requests a second, at most %s at once", p.Rate, term.Count(p.Callers, "caller"))
+		fmt.Fprintf(&s, "open loop, %v requests/s, concurrency at most %d", p.Rate, p.Callers)
 	} else {
-		fmt.Fprintf(&s, "closed loop, %s", term.Count(p.Callers, "caller"))
+		fmt.Fprintf(&s, "closed loop, concurrency %d", p.Callers)
 	}
 	if b.conns > 0 {
-		fmt.Fprintf(&s, " on %s", term.Count(b.conns, "connection"))
+		fmt.Fprintf(&s, ", %s", term.Count(b.conns, "connection"))
 	}
 	if p.Pipeline > 1 {
-		fmt.Fprintf(&s, ", %d requests at a time", p.Pipeline)
+		fmt.Fprintf(&s, ", pipeline of %d requests", p.Pipeline)
 	}
 	fmt.Fprintf(&s, ", %s", term.Count(int(b.keys), "key"))
 	if b.zipf {
@@ -35,12 +35,12 @@ func (b *Measured) how() string {
 	return s.String()
 }
 
-// WriteText writes the result for people.
+// WriteText writes the result as text.
 func (b *Measured) WriteText(out io.Writer) error {
 	w, s, r := bufio.NewWriter(out), term.NewStyle(out), b.result
 	fmt.Fprintf(w, "%s\n%s\n\n", s.Bold(b.name), b.how())
 	all := r.Requests()
-	fmt.Fprintf(w, "  requests  %10d  in %v, %.1f/s answered\n", all, loadgen.Round(r.Elapsed), r.PerSecond())
+	fmt.Fprintf(w, "  requests  %10d  in %v, %.1f responses/s\n", all, loadgen.Round(r.Elapsed), r.PerSecond())
 	for _, c := range []struct {
 		name  string
 		n     int64
@@ -52,8 +52,8 @@ func (b *Measured) WriteText(out io.Writer) error {
 	}
 	fmt.Fprintln(w)
 	b.writeLatency(w, s)
-	writeCounts(w, "answers", r.Codes)
-	writeCounts(w, "no answer", r.Reasons)
+	writeCounts(w, "responses", r.Codes)
+	writeCounts(w, "failures", r.Reasons)
 	b.writeNotes(w, s)
 	if len(b.verdicts) > 0 {
 		fmt.Fprintln(w)
@@ -64,16 +64,16 @@ func (b *Measured) WriteText(out io.Writer) error {
 	return w.Flush()
 }
 
-// barWidth is how many letters wide the largest bar is.
+// barWidth is the width of the largest bar in characters.
 const barWidth = 40
 
-// bar is a share of all as a number and as a bar.
+// bar formats the share n/all as a percentage and a bar.
 func bar(s term.Style, paint func(string) string, n, all int64) string {
 	share := float64(n) / float64(max(1, all))
 	return strings.TrimRight(fmt.Sprintf("%5.1f %%  %s", 100*share, paint(strings.Repeat("#", int(share*barWidth+0.5)))), " ")
 }
 
-// latencies are what is told of them.
+// latencies are the percentiles in reports.
 var latencies = []float64{50, 90, 95, 99, 99.9}
 
 func (b *Measured) writeLatency(w io.Writer, s term.Style) {
@@ -87,7 +87,7 @@ func (b *Measured) writeLatency(w io.Writer, s term.Style) {
 	}
 	fmt.Fprintf(w, "  max %v\n", loadgen.Round(h.Max()))
 	if b.plan.Rate > 0 {
-		fmt.Fprintln(w, s.Faint("            from when a request was due"))
+		fmt.Fprintln(w, s.Faint("            from the scheduled time of each request"))
 	}
 	fmt.Fprintln(w)
 	none := func(text string) string { return text }
@@ -97,7 +97,7 @@ func (b *Measured) writeLatency(w io.Writer, s term.Style) {
 	fmt.Fprintln(w)
 }
 
-// writeCounts writes what was counted, most first.
+// writeCounts writes counts, highest first.
 func writeCounts(w io.Writer, name string, counts map[string]int64) {
 	texts := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
@@ -110,12 +110,12 @@ func writeCounts(w io.Writer, name string, counts map[string]int64) {
 	}
 }
 
-// writeNotes writes what one must know to read the rest.
+// writeNotes writes the conditions that affect the interpretation of the result.
 func (b *Measured) writeNotes(w io.Writer, s term.Style) {
 	r := b.result
 	if r.Behind() {
-		fmt.Fprintf(w, "\n  %s\n", s.Yellow("The schedule was not kept: "+b.lateness()))
-		fmt.Fprintf(w, "  Latencies count from when requests were due. If the server is not the cause, try more --callers than %d.\n", b.plan.Callers)
+		fmt.Fprintf(w, "\n  %s\n", s.Yellow("Requests were sent later than scheduled: "+b.lateness()))
+		fmt.Fprintf(w, "  Latencies are measured from the scheduled times. If the server is not the cause, use a --concurrency above %d.\n", b.plan.Callers)
 	}
 	if r.Interrupted {
 		fmt.Fprintf(w, "\n  %s\n", s.Yellow("Interrupted: these are the results so far."))
@@ -124,9 +124,9 @@ func (b *Measured) writeNotes(w io.Writer, s term.Style) {
 
 func (b *Measured) lateness() string {
 	r := b.result
-	text := fmt.Sprintf("%d of %s went out late, by up to %v", r.Late, term.Count(int(r.Requests()), "request"), loadgen.Round(r.MaxLate))
+	text := fmt.Sprintf("%d of %s late, by up to %v", r.Late, term.Count(int(r.Requests()), "request"), loadgen.Round(r.MaxLate))
 	if r.Missed > 0 {
-		text += fmt.Sprintf("; %d never", r.Missed)
+		text += fmt.Sprintf("; %d not sent", r.Missed)
 	}
 	return text + "."
 }

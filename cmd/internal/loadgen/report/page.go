@@ -1,5 +1,5 @@
-// Package report writes the result of a load as one HTML file with plots. It needs nothing from elsewhere and runs
-// nothing, so that it can be kept, mailed and opened anywhere; it is light or dark as the reader has it.
+// Package report writes the result of a load test as one HTML file with plots. The file uses no external resources and no
+// scripts, so that it can be archived, mailed and opened anywhere. It supports light and dark mode.
 package report
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
 )
 
-// A Page is what is reported.
+// A Page is the data of a report.
 type Page struct {
 	Target   string
-	How      string // in what way it was asked
+	How      string // description of the load
 	Version  string // of Sluice
 	Result   *loadgen.Result
 	Verdicts []loadgen.Verdict
@@ -28,7 +28,7 @@ type Page struct {
 //go:embed page.html
 var pageHTML string
 
-// pageTemplate escapes all that servers and users say by where it stands. Plots hold numbers and words of ours alone.
+// pageTemplate escapes text of servers and users by its context. Plots contain only numbers and fixed text.
 var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
 
 // Write writes the page.
@@ -39,30 +39,30 @@ func Write(w io.Writer, p Page) error {
 		v.Broken = v.Broken || !verdict.Kept
 	}
 	if r.Behind() {
-		v.Notes = append(v.Notes, fmt.Sprintf("The schedule was not kept: %s requests went out late, by up to %v, and %s never. "+
-			"Latencies count from when requests were due.", number(r.Late), loadgen.Round(r.MaxLate), number(r.Missed)))
+		v.Notes = append(v.Notes, fmt.Sprintf("Requests were sent later than scheduled: %s late, by up to %v, and %s not sent. "+
+			"Latencies are measured from the scheduled times.", number(r.Late), loadgen.Round(r.MaxLate), number(r.Missed)))
 	}
 	if r.Interrupted {
-		v.Notes = append(v.Notes, "The run was interrupted: these are the results until then.")
+		v.Notes = append(v.Notes, "The test was interrupted: these are the results up to then.")
 	}
-	v.Counts = append(counted(r.Codes, ""), counted(r.Reasons, "without an answer: ")...)
+	v.Counts = append(counted(r.Codes, ""), counted(r.Reasons, "no response: ")...)
 	if h := &r.Sum.Latency; h.Count() > 0 {
 		v.Percentiles = percentileRows(h)
 		v.Plots = []figure{
-			{"Answers a second", "What became of requests, over the run.", legend(outcomes[:], r), throughput(r)},
-			{"Latency over time", "How long requests took that ended then. The scale is logarithmic.", lineLegend(), latencies(r)},
-			{"Latency by percentile", "So many requests took at most this long. Each nine is as far as the last.", nil, percentiles(h)},
-			{"Distribution of latency", "How many requests took how long.", nil, distribution(h)},
+			{"Responses per second", "Outcomes of requests over time.", legend(outcomes[:], r), throughput(r)},
+			{"Latency over time", "Latency of requests by the time of their response, logarithmic scale.", lineLegend(), latencies(r)},
+			{"Latency by percentile", "Maximum latency of each share of requests; each additional nine has the same width.", nil, percentiles(h)},
+			{"Distribution of latency", "Number of requests by latency.", nil, distribution(h)},
 		}
 	}
 	return pageTemplate.Execute(w, v)
 }
 
-// A view is a page worked out for the template.
+// A view is the data of the template.
 type view struct {
 	Page
 	Begun       string
-	Broken      bool // a threshold is
+	Broken      bool // a threshold failed
 	Notes       []string
 	Tiles       []tile
 	Plots       []figure
@@ -70,7 +70,7 @@ type view struct {
 	Counts      [][2]string
 }
 
-// A tile is a number that one looks for first.
+// A tile is a key figure.
 type tile struct{ Name, Value, Note, Class string }
 
 type figure struct {
@@ -79,7 +79,7 @@ type figure struct {
 	SVG          template.HTML
 }
 
-// A key is a colour and what it means.
+// A key is an entry of a legend: a color and its meaning.
 type key struct{ Class, Name string }
 
 func tiles(r *loadgen.Result) []tile {
@@ -91,7 +91,7 @@ func tiles(r *loadgen.Result) []tile {
 	}
 	all := []tile{
 		{"requests", number(r.Requests()), "in " + loadgen.Round(r.Elapsed).String(), ""},
-		{"answers a second", number(int64(r.PerSecond() + 0.5)), "", ""},
+		{"responses per second", number(int64(r.PerSecond() + 0.5)), "", ""},
 		{"allowed", number(r.Sum.Allowed), share(r.Sum.Allowed), "allowed"},
 		{"denied", number(r.Sum.Denied), share(r.Sum.Denied), "denied"},
 		{"errors", number(r.Sum.Failed), share(r.Sum.Failed), ""},
@@ -125,7 +125,7 @@ func counted(m map[string]int64, before string) (rows [][2]string) {
 	return rows
 }
 
-// number writes 1234567 as 1 234 567, with narrow spaces that do not break.
+// number formats 1234567 as 1 234 567, with narrow no-break spaces.
 func number(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	var b strings.Builder
@@ -138,7 +138,7 @@ func number(n int64) string {
 	return b.String()
 }
 
-// span writes a duration in few letters, for axes.
+// span formats a duration for axes.
 func span(d time.Duration) string {
 	switch {
 	case d >= time.Second:

@@ -18,7 +18,7 @@ import (
 
 const hostile = `<script>alert(1)</script>"'><img src=x>`
 
-// results are of all kinds that there may be.
+// results returns results of all kinds.
 func results() map[string]*loadgen.Result {
 	one := &loadgen.Result{Elapsed: time.Millisecond, Sum: loadgen.Point{Allowed: 1}, Points: []loadgen.Point{{At: 0, For: 0, Allowed: 1}}}
 	one.Sum.Latency.Record(0)
@@ -30,7 +30,7 @@ func results() map[string]*loadgen.Result {
 	}
 	for i := range 200 {
 		p := loadgen.Point{At: time.Duration(i+1) * 100 * time.Millisecond, For: 100 * time.Millisecond}
-		if i < 90 || i > 110 { // nothing is answered for two seconds
+		if i < 90 || i > 110 { // no responses for 2 s
 			p.Allowed, p.Denied, p.Failed = int64(1000-i), int64(i*3), int64(i/50)
 			for k := range 100 {
 				p.Latency.Record(time.Duration((i+1)*(k+1)*(k+1)) * time.Microsecond)
@@ -66,7 +66,7 @@ func page(t *testing.T, r *loadgen.Result) string {
 	return b.String()
 }
 
-// The page shows itself without anything from elsewhere and runs nothing, whatever servers answered.
+// The page uses no external resources and no scripts, for any responses of servers.
 func TestPageStandsAlone(t *testing.T) {
 	outside := regexp.MustCompile(`(?i)url\(|@import|expression\(`)
 	for name, r := range results() {
@@ -77,14 +77,14 @@ func TestPageStandsAlone(t *testing.T) {
 		}
 		for n := range doc.Descendants() {
 			if n.Type == html.TextNode && n.Parent.Data == "style" && outside.MatchString(n.Data) {
-				t.Errorf("%s: the style takes something from elsewhere", name)
+				t.Errorf("%s: the style uses an external resource", name)
 			}
 			if n.Type != html.ElementNode {
 				continue
 			}
 			switch n.Data {
 			case "script", "link", "img", "iframe", "object", "embed", "base", "form", "image", "use", "a":
-				t.Errorf("%s: there is a <%s>", name, n.Data)
+				t.Errorf("%s: contains <%s>", name, n.Data)
 			}
 			for _, a := range n.Attr {
 				if strings.HasPrefix(a.Key, "on") || a.Key == "href" || a.Key == "src" || a.Key == "style" || strings.Contains(a.Val, "://") {
@@ -95,7 +95,7 @@ func TestPageStandsAlone(t *testing.T) {
 	}
 }
 
-// Plots are well-formed and have no numbers that are none.
+// Plots are well-formed and contain no NaN or infinity.
 func TestPlots(t *testing.T) {
 	svg := regexp.MustCompile(`(?s)<svg .*?</svg>`)
 	coordinate := regexp.MustCompile(`\b(?:NaN|Inf)\b`)
@@ -120,13 +120,13 @@ func TestPlots(t *testing.T) {
 	}
 }
 
-// What one must know is on the page.
+// The page contains thresholds, notes, errors and plots.
 func TestPageSays(t *testing.T) {
 	r := results()["many"]
 	text := page(t, r)
 	for _, want := range []string{
-		"Not all thresholds were kept", "<code>p99&lt;5ms</code>", "The schedule was not kept: 7 requests went out late", "5 never",
-		"The run was interrupted", "without an answer: &lt;script&gt;", "cut off", "2001-09-09 01:46:40 UTC",
+		"Some thresholds failed", "<code>p99&lt;5ms</code>", "Requests were sent later than scheduled: 7 late", "5 not sent",
+		"The test was interrupted", "no response: &lt;script&gt;", "cut off", "2001-09-09 01:46:40 UTC",
 		`class="area allowed"`, `class="area denied"`, `class="area errors"`, `class="line p99"`, `class="line latency"`, `class="bar latency"`,
 		"prefers-color-scheme: dark", "9.1s, 0/s allowed",
 	} {
@@ -134,11 +134,11 @@ func TestPageSays(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	// Two seconds without answers are a gap in each of the four lines.
+	// The 2 s without responses are a gap in each of the four lines.
 	if got := strings.Count(text, `class="line p50"`); got != 2 {
 		t.Errorf("%d parts of a line, want 2", got)
 	}
-	if text := page(t, results()["one"]); !strings.Contains(text, "All thresholds were kept") || strings.Contains(text, "schedule") {
-		t.Error("a good run is not called so")
+	if text := page(t, results()["one"]); !strings.Contains(text, "All thresholds passed") || strings.Contains(text, "later than scheduled") {
+		t.Error("the page of a good run has a failed threshold or a note")
 	}
 }

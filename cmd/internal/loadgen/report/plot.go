@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Sizes of a plot, in its own units. It is scaled to the page.
+// Sizes of a plot in SVG units. The page scales it.
 const (
 	plotWidth, plotHeight    = 640.0, 300.0
 	left, right, top, bottom = 62.0, 30.0, 12.0, 34.0
@@ -15,7 +15,7 @@ const (
 	tickGap                  = 6.0
 )
 
-// An axis maps values to a part of a line.
+// An axis maps values to positions from 0 to 1.
 type axis struct {
 	low, high float64
 	log       bool
@@ -27,7 +27,7 @@ type tick struct {
 	text string
 }
 
-// share is how far along the axis a value is, from 0 to 1.
+// share returns the position of a value on the axis, from 0 to 1.
 func (a *axis) share(v float64) float64 {
 	low, high := a.low, a.high
 	if a.log {
@@ -39,7 +39,7 @@ func (a *axis) share(v float64) float64 {
 	return math.Min(1, math.Max(0, (v-low)/(high-low)))
 }
 
-// upTo is an axis from 0 to a round number above the highest value, with ticks.
+// upTo returns an axis from 0 to a round number of at least the highest value, with ticks.
 func upTo(highest float64, text func(float64) string) axis {
 	step := roundUp(math.Max(highest, 1e-9) / 5)
 	a := axis{}
@@ -52,7 +52,7 @@ func upTo(highest float64, text func(float64) string) axis {
 	}
 }
 
-// roundUp is the next of 1, 2, 5, 10 …
+// roundUp returns the next of 1, 2, 5, 10 …
 func roundUp(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, m := range []float64{1, 2, 5} {
@@ -63,7 +63,7 @@ func roundUp(v float64) float64 {
 	return 10 * unit
 }
 
-// powers is a logarithmic axis around some values, with ticks at 1, 2, 5 or 1, as many as there is room for.
+// powers returns a logarithmic axis for a range of values, with ticks at 1, 2, 5 or only at 1 of each power of 10.
 func powers(lowest, highest float64, text func(float64) string) axis {
 	a := axis{log: true, low: roundDown(lowest), high: roundUp(highest)}
 	if a.high <= a.low {
@@ -93,7 +93,7 @@ func roundDown(v float64) float64 {
 	return unit
 }
 
-// A plot is an SVG being drawn.
+// A plot is an SVG under construction.
 type plot struct {
 	strings.Builder
 	x, y axis
@@ -118,10 +118,10 @@ func newPlot(label string, x, y axis) *plot {
 func (p *plot) toX(v float64) float64 { return left + innerWidth*p.x.share(v) }
 func (p *plot) toY(v float64) float64 { return ground - innerHeight*p.y.share(v) }
 
-// A spot is a place in a plot.
+// A spot is a point in the coordinates of a plot.
 type spot struct{ x, y float64 }
 
-// path writes a path through spots, back along others if there are any.
+// path draws a path through spots, closed along back in reverse if it is not empty.
 func (p *plot) path(class string, there, back []spot) {
 	var d strings.Builder
 	for i, s := range there {
@@ -143,7 +143,7 @@ func b2i(b bool) int {
 	return 0
 }
 
-// tip has a part of the plot, from edge to edge along x, say something when pointed at.
+// tip adds a tooltip to the part of the plot between two x values.
 func (p *plot) tip(from, to float64, text string) {
 	x := p.toX(from)
 	fmt.Fprintf(p, `<rect class="tip" x="%.1f" y="%g" width="%.1f" height="%g"><title>%s</title></rect>`,

@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
 )
 
-// An outcome is what may become of a request.
+// An outcome is a possible outcome of a request.
 type outcome struct {
 	class string
 	of    func(*loadgen.Point) int64
@@ -55,7 +55,7 @@ func lineLegend() (keys []key) {
 	return keys
 }
 
-// perSecond is how many that is in a second.
+// perSecond returns n per second of the point.
 func perSecond(n int64, p *loadgen.Point) float64 {
 	if p.For <= 0 {
 		return 0
@@ -65,7 +65,7 @@ func perSecond(n int64, p *loadgen.Point) float64 {
 
 func middle(p *loadgen.Point) float64 { return (p.At - p.For/2).Seconds() }
 
-// timeAxis is from the begin of a run to its end.
+// timeAxis returns an axis from the start to the end of a run.
 func timeAxis(r *loadgen.Result) axis {
 	end := 0.0
 	if n := len(r.Points); n > 0 {
@@ -79,14 +79,14 @@ func timeAxis(r *loadgen.Result) axis {
 	return a
 }
 
-// throughput is areas on top of each other.
+// throughput draws stacked areas.
 func throughput(r *loadgen.Result) template.HTML {
 	most := 0.0
 	for i := range r.Points {
 		p := &r.Points[i]
 		most = math.Max(most, perSecond(p.Allowed+p.Denied+p.Failed, p))
 	}
-	p := newPlot("answers a second over time", timeAxis(r), upTo(most, thousands))
+	p := newPlot("responses per second over time", timeAxis(r), upTo(most, thousands))
 	below := make([]int64, len(r.Points))
 	for _, o := range outcomes {
 		if o.of(&r.Sum) == 0 {
@@ -121,7 +121,7 @@ func thousands(v float64) string {
 
 func nanos(v float64) string { return span(time.Duration(v)) }
 
-// latencies is lines of percentiles. Where nothing was answered there is a gap.
+// latencies draws lines of percentiles, with gaps where there were no responses.
 func latencies(r *loadgen.Result) template.HTML {
 	lowest := r.Sum.Latency.Max()
 	for i := range r.Points {
@@ -133,7 +133,7 @@ func latencies(r *loadgen.Result) template.HTML {
 	for _, l := range lines {
 		var part []spot
 		flush := func() {
-			if len(part) == 1 { // one alone would not be seen
+			if len(part) == 1 { // a single spot would not be visible
 				part = append(part, spot{part[0].x + p.x.high/200, part[0].y})
 			}
 			if len(part) > 0 {
@@ -153,7 +153,7 @@ func latencies(r *loadgen.Result) template.HTML {
 	}
 	for i := range r.Points {
 		at := &r.Points[i]
-		text := loadgen.Round(at.At).String() + ": no answers"
+		text := loadgen.Round(at.At).String() + ": no responses"
 		if at.Latency.Count() > 0 {
 			text = loadgen.Round(at.At).String()
 			for _, l := range lines {
@@ -165,8 +165,8 @@ func latencies(r *loadgen.Result) template.HTML {
 	return template.HTML(p.done())
 }
 
-// percentiles has the percentiles on a scale on which each further nine is as far as the last, up to what the number of
-// requests bears.
+// percentiles draws the latency by percentile, on a scale on which each additional nine has the same width, up to the
+// percentile that the number of requests supports.
 func percentiles(h *loadgen.Histogram) template.HTML {
 	x := axis{log: true, low: 1, high: math.Max(10, float64(h.Count()))}
 	for _, t := range []tick{{1, "0"}, {2, "50 %"}, {10, "90 %"}, {100, "99 %"}, {1e3, "99.9 %"}, {1e4, "99.99 %"}, {1e5, "99.999 %"}, {1e6, "99.9999 %"}} {
@@ -195,7 +195,7 @@ func percentiles(h *loadgen.Histogram) template.HTML {
 	return template.HTML(p.done())
 }
 
-// distribution is a bar for each class of latencies.
+// distribution draws a bar for each class of latencies.
 func distribution(h *loadgen.Histogram) template.HTML {
 	classes := h.Classes()
 	most := int64(0)
@@ -218,7 +218,7 @@ func distribution(h *loadgen.Histogram) template.HTML {
 		share := 100 * float64(c.Count) / float64(h.Count())
 		from, to, height := p.toX(float64(i)), p.toX(float64(i+1)), p.toY(share)
 		if c.Count > 0 {
-			height = math.Min(height, ground-1) // what is there is seen
+			height = math.Min(height, ground-1) // so that small values are visible
 		}
 		fmt.Fprintf(p, `<rect class="bar latency" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, from+1, height, math.Max(1, to-from-2), ground-height)
 		p.tip(float64(i), float64(i+1), fmt.Sprintf("%s to %s: %s requests, %.2f %%", span(c.From), span(c.To), number(c.Count), share))

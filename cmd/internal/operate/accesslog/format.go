@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// Format is how a line is written.
+// Format is the format of a line.
 type Format uint8
 
 const (
-	JSON     Format = iota // an object, with all there is
-	Combined               // as nginx and Apache write it, for programs that read only that; most fields are lost
+	JSON     Format = iota // an object with all fields
+	Combined               // the combined format of nginx and Apache; most fields are missing
 )
 
 const timeFormat = "2006-01-02T15:04:05.000000Z07:00"
@@ -24,7 +24,7 @@ func appendJSON(b []byte, r *Record, query bool) []byte {
 	b = append(b, `{"time":"`...)
 	b = r.Time.UTC().AppendFormat(b, timeFormat)
 	b = append(b, '"')
-	b = appendSeconds(b, `,"duration":`, r.Duration)
+	b = appendSeconds(b, `,"duration_seconds":`, r.Duration)
 	b = appendText(b, `,"method":"`, r.Method, maxName)
 	b = appendText(b, `,"host":"`, r.Host, maxName)
 	b = appendText(b, `,"path":"`, r.Path, maxTarget)
@@ -39,8 +39,8 @@ func appendJSON(b []byte, r *Record, query bool) []byte {
 	b = append(b, `,"bytes_out":`...)
 	b = strconv.AppendInt(b, r.BytesOut, 10)
 	if r.Client.IsValid() {
-		b = append(b, `,"client":"`...)
-		b = append(r.Client.WithZone("").AppendTo(b), '"') // a zone is another host's word
+		b = append(b, `,"client_ip":"`...)
+		b = append(r.Client.WithZone("").AppendTo(b), '"') // a zone is meaningful on one host only
 	}
 	b = appendText(b, `,"user":"`, r.User, maxName)
 	b = appendText(b, `,"plan":"`, r.Plan, maxName)
@@ -49,7 +49,7 @@ func appendJSON(b []byte, r *Record, query bool) []byte {
 	b = appendText(b, `,"decision":"`, r.Decision.String(), maxName)
 	b = appendText(b, `,"rule":"`, r.Rule, maxName)
 	if r.Delay > 0 {
-		b = appendSeconds(b, `,"delay":`, r.Delay)
+		b = appendSeconds(b, `,"delay_seconds":`, r.Delay)
 	}
 	b = appendText(b, `,"request_id":"`, r.ID, maxName)
 	b = appendText(b, `,"queue_item":"`, r.Item, maxName)
@@ -63,13 +63,13 @@ func appendJSON(b []byte, r *Record, query bool) []byte {
 	return append(b, "}\n"...)
 }
 
-// appendSeconds appends a duration as seconds with six decimals, which is what others' tools take for a number.
+// appendSeconds appends a duration in seconds with six decimals, a number that other tools can read.
 func appendSeconds(b []byte, name string, d time.Duration) []byte {
 	b = append(b, name...)
 	return strconv.AppendFloat(b, math.Round(d.Seconds()*1e6)/1e6, 'f', 6, 64)
 }
 
-// appendText appends a text and its closing quote, or nothing if it is empty.
+// appendText appends a string and its closing quote, or nothing if it is empty.
 func appendText(b []byte, name, s string, most int) []byte {
 	if s == "" {
 		return b
@@ -83,15 +83,15 @@ func appendText(b []byte, name, s string, most int) []byte {
 	return append(b, '"')
 }
 
-// ellipsis marks a value that was cut.
+// ellipsis marks a truncated value.
 const ellipsis = "…"
 
-// bounded is a text of at most so many bytes, and whether it was cut.
+// bounded returns s truncated to at most most bytes, ellipsis included, and reports whether it was truncated.
 func bounded(s string, most int) (string, bool) {
 	if len(s) <= most {
 		return s, false
 	}
-	most -= len(ellipsis) // so that what is read back is not cut again
+	most -= len(ellipsis) // so that a value that was read is not truncated again
 	for most > 0 && !utf8.RuneStart(s[most]) {
 		most--
 	}
@@ -100,8 +100,8 @@ func bounded(s string, most int) (string, bool) {
 
 const hexDigits = "0123456789abcdef"
 
-// appendEscaped appends a text for a JSON string. What a terminal may obey is escaped too, and bytes that are no text
-// become text: \xff.
+// appendEscaped appends s escaped for a JSON string. Characters that control terminals are escaped too, and invalid UTF-8
+// becomes text: \xff.
 func appendEscaped(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		c := s[i]
@@ -123,7 +123,7 @@ func appendEscaped(b []byte, s string) []byte {
 			b = append(b, '\\', '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
 		case unicode.IsPrint(r):
 			b = append(b, s[i:i+n]...)
-		case r > 0xffff: // two halves
+		case r > 0xffff: // a surrogate pair
 			r -= 0x10000
 			b = appendUnit(appendUnit(b, 0xd800+r>>10), 0xdc00+r&0x3ff)
 		default:
@@ -138,7 +138,7 @@ func appendUnit(b []byte, u rune) []byte {
 	return append(b, '\\', 'u', hexDigits[u>>12&15], hexDigits[u>>8&15], hexDigits[u>>4&15], hexDigits[u&15])
 }
 
-// combinedTime is when a request began, as Apache has it; nginx writes when it ended.
+// combinedTime is the time format of the combined format. Apache writes the start of a request, nginx its end.
 const combinedTime = "02/Jan/2006:15:04:05 -0700"
 
 // appendCombined appends a line to b.
@@ -175,10 +175,11 @@ func appendCombined(b []byte, r *Record, query bool) []byte {
 	return append(b, "\"\n"...)
 }
 
-// appendQuoted appends a text as nginx does: what is no plain ASCII is \xHH, and so is what else would end a field.
+// appendQuoted appends s escaped as nginx does: bytes that are not printable ASCII, or in also because they would end the
+// field, become \xHH.
 func appendQuoted(b []byte, s string, most int, also string) []byte {
 	if s == "" || s == "-" {
-		if s == "-" { // the sign for nothing
+		if s == "-" { // means empty
 			return append(b, `\x2d`...)
 		}
 		return append(b, '-')

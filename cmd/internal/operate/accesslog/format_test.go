@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// full is a record with every field.
+// full returns a record with all fields set.
 func full() Record {
 	return Record{
 		Time: time.Date(2026, 1, 2, 15, 4, 5, 6000, time.UTC), Duration: 1234567 * time.Microsecond,
@@ -25,15 +25,15 @@ func full() Record {
 	}
 }
 
-// What a line looks like is for others to rely on.
+// The formats are stable, because other programs parse them.
 func TestFormats(t *testing.T) {
 	r := full()
 	for _, c := range []struct{ got, want string }{
-		{string(appendJSON(nil, &r, true)), `{"time":"2026-01-02T15:04:05.000006Z","duration":1.234567,"method":"POST","host":"api.example.com","path":"/posts/%2f",` +
-			`"query":"draft=1&x=","proto":"HTTP/2.0","status":429,"bytes_in":10,"bytes_out":512,"client":"192.0.2.1","user":"ada","plan":"pro","route":"posts",` +
-			`"upstream":"api","decision":"denied","rule":"posts","delay":0.020000,"request_id":"7f3a","queue_item":"5e1f","attempt":2,"outcome":"done","referer":"https://example.com/","user_agent":"curl/8"}` + "\n"},
+		{string(appendJSON(nil, &r, true)), `{"time":"2026-01-02T15:04:05.000006Z","duration_seconds":1.234567,"method":"POST","host":"api.example.com","path":"/posts/%2f",` +
+			`"query":"draft=1&x=","proto":"HTTP/2.0","status":429,"bytes_in":10,"bytes_out":512,"client_ip":"192.0.2.1","user":"ada","plan":"pro","route":"posts",` +
+			`"upstream":"api","decision":"denied","rule":"posts","delay_seconds":0.020000,"request_id":"7f3a","queue_item":"5e1f","attempt":2,"outcome":"done","referer":"https://example.com/","user_agent":"curl/8"}` + "\n"},
 		{string(appendCombined(nil, &r, true)), `192.0.2.1 - ada [02/Jan/2026:15:04:05 +0000] "POST /posts/%2f?draft=1&x= HTTP/2.0" 429 512 "https://example.com/" "curl/8"` + "\n"},
-		{string(appendJSON(nil, &Record{}, true)), `{"time":"0001-01-01T00:00:00.000000Z","duration":0.000000,"status":0,"bytes_in":0,"bytes_out":0}` + "\n"},
+		{string(appendJSON(nil, &Record{}, true)), `{"time":"0001-01-01T00:00:00.000000Z","duration_seconds":0.000000,"status":0,"bytes_in":0,"bytes_out":0}` + "\n"},
 		{string(appendCombined(nil, &Record{}, true)), `- - - [01/Jan/0001:00:00:00 +0000] "- -" 0 0 "-" "-"` + "\n"},
 	} {
 		if c.got != c.want {
@@ -42,19 +42,19 @@ func TestFormats(t *testing.T) {
 	}
 	for _, text := range []string{string(appendJSON(nil, &r, false)), string(appendCombined(nil, &r, false))} {
 		if strings.Contains(text, "draft") {
-			t.Errorf("the query is written unasked: %s", text)
+			t.Errorf("the query is written without Config.Query: %s", text)
 		}
 	}
 }
 
-// hostile is what clients send to forge lines, to have terminals obey them, or to break who reads logs.
+// hostile contains values that clients send to forge lines, control terminals or break log readers.
 var hostile = []string{
 	"a\n192.0.2.9 - - forged", "a\r\n{\"time\":", "\x1b[2J\x1b[1;31mred", "\u009b31mC1", "\u0085next line", "\u2028line\u2029", "\u202eesrever\u2066",
 	"\x00nul", "\x7fdel", "\xff\xfe no text", "\xc2", `","status":200,"x":"`, `" 200 0 "-" "forged`, "tab\t\v\f", "\ufeffmark", "\U000e0001tag", "-", `\x41`, `\`, `"`, "?", "a b",
 	strings.Repeat("ü", 9000), strings.Repeat("\x1b", 9000), "\ufffd", "] \"GET", "[", "a [b",
 }
 
-// Whatever is logged, a request is one line of printable text, not too long to be read, and says what was said.
+// For any values, a request is one line of printable text within MaxLine, and its values are read back.
 func TestHostileValues(t *testing.T) {
 	for _, text := range hostile {
 		r := full()
@@ -84,14 +84,14 @@ func checkLine(t *testing.T, line []byte, isJSON bool) {
 	t.Helper()
 	s, ended := strings.CutSuffix(string(line), "\n")
 	if i := strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 || !ended || !utf8.ValidString(s) {
-		t.Errorf("no line of text: %q", line)
+		t.Errorf("not a line of text: %q", line)
 	}
 	if isJSON != json.Valid(line) || len(line) >= MaxLine {
 		t.Errorf("%d bytes, JSON is %v: %.200s", len(line), isJSON, line)
 	}
 }
 
-// clean is what is read back of a text: as much as is written, and bytes that are no text as \xff.
+// clean returns s as it is read back: truncated, with invalid UTF-8 as \xff.
 func clean(s string, most int) string {
 	s, cut := bounded(s, most)
 	var b strings.Builder
@@ -125,7 +125,7 @@ func one(t interface{ Fatalf(string, ...any) }, line []byte) (Record, Format) {
 	return r, f
 }
 
-// What was written is read back, in both formats as far as they say it.
+// Written records are read back, from the combined format the fields that it has.
 func TestRoundTrip(t *testing.T) {
 	text := rapid.OneOf(rapid.String(), rapid.StringOfN(rapid.RuneFrom([]rune("a-\"\\ ?[]x2\n\xff…")), 0, 20, -1), rapid.SampledFrom(hostile))
 	bytes64 := rapid.Int64Range(0, 1<<62)
@@ -157,7 +157,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("JSON:\n got %+v\nwant %+v", got, want)
 		}
 
-		r.Proto = "HTTP/1.1" // it is what tells where a path ends
+		r.Proto = "HTTP/1.1" // the protocol marks the end of the path
 		first := func(s string, most int) string { return s[:min(len(s), most)] }
 		want = Record{
 			Time: r.Time.Truncate(time.Second), Method: first(r.Method, maxName), Path: first(r.Path, maxTarget), Query: first(r.Query, maxTarget),

@@ -9,14 +9,14 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 )
 
-// Config is how a log is written.
+// Config configures a [Log].
 type Config struct {
-	Lines  logwriter.Config // File or Output, and Buffer: 4 MiB by default are some ten thousand lines
+	Lines  logwriter.Config // File or Output, and Buffer: the default of 4 MiB holds about 10,000 lines
 	Format Format
-	Query  bool // write queries too; they may hold secrets
-	// Errors is told of lines that were lost and of files that cannot be written. Nil is nobody.
+	Query  bool // write query strings, which may contain secrets
+	// Errors receives reports of dropped lines and failed writes. Nil discards them.
 	Errors *slog.Logger
-	// CloseTimeout is how long Close waits for an output that blocks. The default is 5 s.
+	// CloseTimeout is the maximum time that Close waits for a blocked output. The default is 5 s.
 	CloseTimeout time.Duration
 }
 
@@ -25,14 +25,14 @@ const (
 	closeTimeout = 5 * time.Second
 )
 
-// Log is an access log that is written to.
+// Log is an access log. It is safe for concurrent use.
 type Log struct {
 	config  Config
 	scratch sync.Pool // *[]byte
 	lines   *logwriter.Writer
 }
 
-// Open opens a log.
+// Open opens an access log.
 func Open(c Config) (*Log, error) {
 	if c.Errors == nil {
 		c.Errors = slog.New(slog.DiscardHandler)
@@ -42,11 +42,11 @@ func Open(c Config) (*Log, error) {
 	}
 	c.Lines.Delay = writeDelay
 	c.Lines.OnLost = func(lost int64) []byte {
-		c.Errors.Warn("lines of the access log were lost", "lost", lost)
+		c.Errors.Warn("access log lines dropped", "dropped_lines", lost)
 		return nil
 	}
 	c.Lines.OnError = func(err error) {
-		c.Errors.Error("the access log cannot be written: requests go on, their lines are lost", "error", err)
+		c.Errors.Error("access log write failed", "error", err)
 	}
 	lines, err := logwriter.Open(c.Lines)
 	if err != nil {
@@ -57,7 +57,7 @@ func Open(c Config) (*Log, error) {
 	return l, nil
 }
 
-// Write has a record written. It keeps nothing of it and never waits for the file; after Close it does nothing.
+// Write adds a record. It keeps no reference to it and never blocks. After Close records are dropped.
 func (l *Log) Write(r *Record) {
 	scratch := l.scratch.Get().(*[]byte)
 	line := (*scratch)[:0]
@@ -71,11 +71,11 @@ func (l *Log) Write(r *Record) {
 	l.scratch.Put(scratch)
 }
 
-// Dropped is how many lines were lost since the log was opened: there was no room for them, or writing them failed.
+// Dropped returns the number of lines dropped since Open because the buffer was full or writing failed.
 func (l *Log) Dropped() int64 { return l.lines.Lost() }
 
-// Reopen goes on in a new file of the same name, which programs that rotate logs ask for after they have renamed the old
-// one. Every line is in one of the two. If there can be no new file, the log stays with the old one.
+// Reopen opens a new file with the same name, for log rotation after the old file was renamed. Every line is in one of
+// the two files. If opening fails, the old file stays in use.
 func (l *Log) Reopen() error {
 	if err := l.lines.Reopen(); err != nil {
 		return fmt.Errorf("accesslog: %w", err)
@@ -83,7 +83,7 @@ func (l *Log) Reopen() error {
 	return nil
 }
 
-// Close writes what is waiting and closes the file. A standard output that nobody reads is given up after CloseTimeout.
+// Close writes the buffered lines and closes the file. It returns an error if the output blocks for CloseTimeout.
 func (l *Log) Close() error {
 	if err := l.lines.Close(l.config.CloseTimeout); err != nil {
 		return fmt.Errorf("accesslog: %w", err)

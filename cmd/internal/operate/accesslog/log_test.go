@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 )
 
-// lines reads all the records of a log and fails on bad lines.
+// lines reads all records of a log and fails on invalid lines.
 func lines(t *testing.T, log string) (all []Record) {
 	t.Helper()
 	d := NewReader(strings.NewReader(log))
@@ -29,7 +29,7 @@ func lines(t *testing.T, log string) (all []Record) {
 		all = append(all, r)
 	}
 	if n, faults := d.Errors(); n > 0 {
-		t.Errorf("%d bad lines: %v", n, faults)
+		t.Errorf("%d invalid lines: %v", n, faults)
 	}
 	return all
 }
@@ -43,7 +43,7 @@ func read(t *testing.T, file string) string {
 	return string(b)
 }
 
-// While many write, the file is rotated again and again: each line is once in one of the files.
+// During concurrent writes and repeated rotation, each line is in exactly one file.
 func TestReopen(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.log")
 	l, err := Open(Config{Lines: logwriter.Config{File: file, Buffer: 64 << 20}})
@@ -78,7 +78,7 @@ func TestReopen(t *testing.T) {
 		seen[r.Path]++
 	}
 	if len(seen) != writers*each || l.Dropped() != 0 {
-		t.Errorf("%d lines of %d, %d lost", len(seen), writers*each, l.Dropped())
+		t.Errorf("%d lines of %d, %d dropped", len(seen), writers*each, l.Dropped())
 	}
 	for path, n := range seen {
 		if n != 1 {
@@ -87,11 +87,11 @@ func TestReopen(t *testing.T) {
 	}
 	l.Write(&Record{})
 	if l.Dropped() != 1 || l.Reopen() != nil {
-		t.Errorf("after the end: %d lost", l.Dropped())
+		t.Errorf("after Close: %d dropped", l.Dropped())
 	}
 }
 
-// If there can be no new file, lines go on into the old one.
+// If no new file can be created, the old one stays in use.
 func TestReopenFails(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "logs", "access.log")
@@ -107,7 +107,7 @@ func TestReopenFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := l.Reopen(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("reopening where there is no directory: %v", err)
+		t.Errorf("reopening in a missing directory: %v", err)
 	}
 	l.Write(&Record{Time: time.Now(), Path: "/"})
 	if err := l.Close(); err != nil {
@@ -118,7 +118,7 @@ func TestReopenFails(t *testing.T) {
 	}
 }
 
-// gate is a writer that waits until it is opened.
+// gate is a writer that blocks until it is opened.
 type gate struct {
 	open chan struct{}
 	bytes.Buffer
@@ -129,7 +129,7 @@ func (g *gate) Write(b []byte) (int, error) {
 	return g.Buffer.Write(b)
 }
 
-// A reader that does not read costs lines, which are counted and told, and no request waits for it.
+// With a blocked output lines are dropped, counted and reported, and Write does not block.
 func TestNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &gate{open: make(chan struct{})}
@@ -141,7 +141,7 @@ func TestNobodyReads(t *testing.T) {
 		const all = 1000
 		for range all {
 			l.Write(&Record{Time: time.Now(), Path: "/"})
-			<-time.After(time.Millisecond) // a bubble's clock goes on only when the writer waits too
+			<-time.After(time.Millisecond) // the clock of a synctest bubble advances only when the writer blocks too
 		}
 		close(out.open)
 		if err := l.Close(); err != nil {
@@ -149,15 +149,15 @@ func TestNobodyReads(t *testing.T) {
 		}
 		got := len(lines(t, out.String()))
 		if got == 0 || got == all || got+int(l.Dropped()) != all {
-			t.Errorf("%d lines of %d, %d lost", got, all, l.Dropped())
+			t.Errorf("%d lines of %d, %d dropped", got, all, l.Dropped())
 		}
-		if !strings.Contains(complaints.String(), fmt.Sprint("lost=", l.Dropped())) {
-			t.Errorf("%d lost, complaints:\n%s", l.Dropped(), &complaints)
+		if !strings.Contains(complaints.String(), fmt.Sprint("dropped_lines=", l.Dropped())) {
+			t.Errorf("%d dropped, reports:\n%s", l.Dropped(), &complaints)
 		}
 	})
 }
 
-// Closing does not wait for ever for such a reader.
+// Close does not wait forever for a blocked output.
 func TestCloseGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &gate{open: make(chan struct{})}
@@ -174,7 +174,7 @@ func TestCloseGivesUp(t *testing.T) {
 	})
 }
 
-// A line is written soon, and many at once without waiting.
+// A line is written after writeDelay, many lines at once.
 func TestWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &gate{open: make(chan struct{})}
@@ -190,7 +190,7 @@ func TestWritten(t *testing.T) {
 		if n := len(lines(t, out.String())); n != 1 {
 			t.Errorf("%d lines after %v", n, writeDelay)
 		}
-		const writeBytes = 64 << 10 // of logwriter
+		const writeBytes = 64 << 10 // as in logwriter
 		for range 2 * writeBytes / 100 {
 			l.Write(&Record{Time: time.Now(), Path: "/"})
 		}
@@ -201,7 +201,7 @@ func TestWritten(t *testing.T) {
 	})
 }
 
-// disk fails after so many bytes, as a full disk does, until it has room again.
+// disk fails after a number of bytes, as a full disk does, until space is freed.
 type disk struct {
 	room int
 	bytes.Buffer
@@ -217,7 +217,7 @@ func (d *disk) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// A full disk costs the lines that do not fit, and only those.
+// On a full disk only the lines that do not fit are dropped.
 func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &disk{room: 250}
@@ -247,10 +247,10 @@ func TestFullDisk(t *testing.T) {
 			paths = append(paths, r.Path)
 		}
 		if bad, _ := d.Errors(); bad != 1 || strings.Join(paths, "") != "/0/1/7/8/9" || l.Dropped() != 5 {
-			t.Errorf("%d bad lines, good ones %v, %d lost", bad, paths, l.Dropped())
+			t.Errorf("%d invalid lines, valid ones %v, %d dropped", bad, paths, l.Dropped())
 		}
 		if n := strings.Count(complaints.String(), "no space left"); n != 1 {
-			t.Errorf("%d complaints:\n%s", n, &complaints)
+			t.Errorf("%d reports:\n%s", n, &complaints)
 		}
 	})
 }
@@ -258,7 +258,7 @@ func TestFullDisk(t *testing.T) {
 func TestOpen(t *testing.T) {
 	for _, c := range []logwriter.Config{{}, {File: "a", Output: io.Discard}, {File: filepath.Join(t.TempDir(), "none", "access.log")}} {
 		if l, err := Open(Config{Lines: c}); err == nil {
-			t.Errorf("%+v is opened: %v", c, l.Close())
+			t.Errorf("%+v is accepted: %v", c, l.Close())
 		}
 	}
 	l, err := Open(Config{Lines: logwriter.Config{Output: io.Discard}})

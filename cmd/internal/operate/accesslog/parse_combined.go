@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-var errFormat = errors.New(`it is neither JSON of Sluice nor the common or combined format: 192.0.2.1 - - [02/Jan/2026:15:04:05 +0000] "GET / HTTP/1.1" 200 512`)
+var errFormat = errors.New(`neither JSON of Sluice nor the common or combined format, such as 192.0.2.1 - - [02/Jan/2026:15:04:05 +0000] "GET / HTTP/1.1" 200 512`)
 
 // parseCombined reads a line such as
 //
 //	192.0.2.1 - ada [02/Jan/2026:15:04:05 +0000] "GET /posts?id=7 HTTP/1.1" 200 512 "-" "curl/8"
 //
-// A name may stand in place of the address: clients of such lines are not known.
+// The client may be a host name instead of an address; Record.Client is then unset.
 func parseCombined(line string, r *Record) error {
 	host, rest, ok := strings.Cut(line, " ")
 	if !ok || host == "" {
@@ -23,7 +23,7 @@ func parseCombined(line string, r *Record) error {
 	if a, err := netip.ParseAddr(host); err == nil {
 		r.Client = a.WithZone("").Unmap()
 	}
-	// Users may have spaces in their names; what follows them is a bracket and a time.
+	// User names may contain spaces; they end at the bracket before the time.
 	names, rest, ok := strings.Cut(rest, " [")
 	if !ok {
 		return errFormat
@@ -51,7 +51,7 @@ func parseCombined(line string, r *Record) error {
 	return parseResponse(rest, r)
 }
 
-// parseResponse reads what follows the request: ` 200 512 "referer" "agent"`.
+// parseResponse reads the rest of the line after the request: ` 200 512 "referer" "agent"`.
 func parseResponse(rest string, r *Record) error {
 	rest = strings.TrimPrefix(rest, " ")
 	status, rest, _ := strings.Cut(rest, " ")
@@ -78,11 +78,11 @@ func parseResponse(rest string, r *Record) error {
 	return nil
 }
 
-// parseRequest reads "GET /posts?id=7 HTTP/1.1". Paths that clients sent with spaces are kept whole.
+// parseRequest reads "GET /posts?id=7 HTTP/1.1". A path may contain spaces.
 func parseRequest(s string, r *Record) error {
 	method, target, ok := strings.Cut(s, " ")
 	if !ok || method == "" {
-		return errors.New("its request is no method and path: what clients send that is not HTTP is not limited by rules")
+		return errors.New("request without method and path: not HTTP, and so not subject to rules")
 	}
 	if i := strings.LastIndexByte(target, ' '); i >= 0 && strings.HasPrefix(target[i+1:], "HTTP/") {
 		target, r.Proto = target[:i], unquote(target[i+1:])
@@ -93,7 +93,7 @@ func parseRequest(s string, r *Record) error {
 	return nil
 }
 
-// quotedEnd splits a text at the quote that ends it.
+// quotedEnd splits s at the closing quote.
 func quotedEnd(s string) (text, rest string, ok bool) {
 	for i := 0; i < len(s); i++ {
 		switch s[i] {
@@ -106,7 +106,7 @@ func quotedEnd(s string) (text, rest string, ok bool) {
 	return "", "", false
 }
 
-// unquote is a text without nginx' and Apache's escapes; "-" is nothing.
+// unquote removes the escapes of nginx and Apache; "-" means empty.
 func unquote(s string) string {
 	if s == "-" {
 		return ""
@@ -164,8 +164,8 @@ func hexValue(c byte) int {
 	return -1
 }
 
-// parseTime reads 02/Jan/2006:15:04:05 -0700 in a tenth of the time that [time.Parse] takes, which would be half of what
-// a replay costs.
+// parseTime reads 02/Jan/2006:15:04:05 -0700. It takes 10 % of the time of [time.Parse], which would take 50 % of the time
+// of a replay.
 func parseTime(s string) (time.Time, error) {
 	if len(s) != len(combinedTime) || s[2] != '/' || s[6] != '/' || s[11] != ':' || s[14] != ':' || s[17] != ':' || s[20] != ' ' {
 		return time.Time{}, errFormat
@@ -185,7 +185,7 @@ func parseTime(s string) (time.Time, error) {
 	return time.Date(year, time.Month(month/3+1), day, hour, minute, second, 0, time.UTC).Add(-offset), nil
 }
 
-// digits is a number, or -1.
+// digits returns s as a number, or -1 if it is none.
 func digits(s string) int {
 	n := 0
 	for i := range len(s) {

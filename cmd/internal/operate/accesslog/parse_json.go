@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-var errJSON = errors.New("it is not a JSON object")
+var errJSON = errors.New("not a JSON object")
 
-// parseJSON reads a line that appendJSON wrote, or a later version of it: fields that it does not know are passed over.
-// It is for flat objects and several times as fast as encoding/json.
+// parseJSON reads a line that appendJSON or a later version of it wrote: unknown fields are ignored. It reads flat objects
+// and is several times as fast as encoding/json.
 func parseJSON(line string, r *Record) error {
 	s := scanner{line, 1}
 	for first := true; ; first = false {
@@ -40,9 +40,9 @@ func parseJSON(line string, r *Record) error {
 	}
 	switch {
 	case r.Time.IsZero():
-		return errors.New(`it has no "time"`)
+		return errors.New(`"time" is missing`)
 	case r.Method == "" && r.Path == "":
-		return errors.New(`it has no "method" and no "path"`)
+		return errors.New(`"method" and "path" are missing`)
 	}
 	return nil
 }
@@ -68,15 +68,17 @@ func setText(name, v string, r *Record) error {
 	case "time":
 		t, err := time.Parse(time.RFC3339Nano, v)
 		if err != nil {
-			return fmt.Errorf("its time %.40q is not one such as 2026-01-02T15:04:05.000001Z", v)
+			return fmt.Errorf("time %.40q: write RFC 3339 such as 2026-01-02T15:04:05.000001Z", v)
 		}
 		r.Time = t.UTC()
-	case "client":
+	case "client_ip":
 		a, err := netip.ParseAddr(v)
 		if err != nil {
-			return fmt.Errorf("its client %.40q is not an address", v)
+			return fmt.Errorf("client_ip %.40q is not an IP address", v)
 		}
 		r.Client = a.WithZone("")
+	case "client": // until the first release
+		return errors.New("client: renamed: write client_ip")
 	case "decision":
 		r.Decision = decisionOf(v)
 	case "method":
@@ -116,9 +118,9 @@ func setText(name, v string, r *Record) error {
 func setNumber(name, v string, r *Record) error {
 	var err error
 	switch name {
-	case "duration":
+	case "duration_seconds":
 		r.Duration, err = seconds(v)
-	case "delay":
+	case "delay_seconds":
 		r.Delay, err = seconds(v)
 	case "status":
 		r.Status, err = strconv.Atoi(v)
@@ -130,7 +132,7 @@ func setNumber(name, v string, r *Record) error {
 		r.BytesOut, err = strconv.ParseInt(v, 10, 64)
 	}
 	if err != nil {
-		return fmt.Errorf("its %q is %.40q, which is not such a number", name, v)
+		return fmt.Errorf("%s %.40q is not a valid number", name, v)
 	}
 	return nil
 }
@@ -143,7 +145,7 @@ func seconds(v string) (time.Duration, error) {
 	return time.Duration(math.Round(f*1e6)) * time.Microsecond, nil
 }
 
-// scanner walks through a line of JSON.
+// scanner reads the tokens of a line of JSON.
 type scanner struct {
 	s  string
 	at int
@@ -163,7 +165,7 @@ func (s *scanner) take(c byte) bool {
 	return false
 }
 
-// text reads a string. Without escapes it is a part of the line.
+// text reads a string. Without escapes the result shares the memory of the line.
 func (s *scanner) text() (string, bool) {
 	if !s.take('"') {
 		return "", false
@@ -187,7 +189,7 @@ func (s *scanner) text() (string, bool) {
 	return "", false
 }
 
-// raw reads a value that is no string, whole with what is in it.
+// raw reads a value that is not a string, nested values included.
 func (s *scanner) raw() (string, bool) {
 	from, depth := s.at, 0
 	for s.at < len(s.s) {

@@ -8,11 +8,11 @@ import (
 	"io"
 )
 
-// Reader reads the lines of a log, each in whichever format it is: what [Log] writes, or the common or combined format of
-// nginx and Apache, with whatever a server adds behind it. In those, times have a resolution of one second, and nginx
-// writes when a request ended.
+// Reader reads the lines of a log. Each line may be in the JSON format of [Log] or in the common or combined format of
+// nginx and Apache, with additional fields at its end. In the latter two, times have a resolution of one second, and nginx
+// writes the end of a request.
 //
-// Lines that are none of these are passed over and counted.
+// Other lines are skipped and counted.
 type Reader struct {
 	in     *bufio.Reader
 	line   int
@@ -20,23 +20,23 @@ type Reader struct {
 	faults []Fault
 }
 
-// Fault is a line that could not be read.
+// Fault is an invalid line.
 type Fault struct {
-	Line int // counted from 1
+	Line int // from 1
 	Err  error
-	Text string // its beginning
+	Text string // beginning of the line
 }
 
-// A reader keeps this many faults, and this many bytes of a line that has one.
+// Maximum number of invalid lines that a Reader stores, and bytes of each.
 const (
 	keptFaults = 5
 	keptText   = 60
 )
 
-// NewReader returns a reader.
+// NewReader returns a Reader of r.
 func NewReader(r io.Reader) *Reader { return &Reader{in: bufio.NewReaderSize(r, MaxLine)} }
 
-// Next reads the next record into r and tells which format it had. The error is io.EOF at the end, or that of the log's
+// Next reads the next record into r and returns its format. It returns io.EOF at the end, or the error of the underlying
 // reader.
 func (d *Reader) Next(r *Record) (Format, error) {
 	for {
@@ -49,14 +49,14 @@ func (d *Reader) Next(r *Record) (Format, error) {
 		}
 		*r = Record{}
 		format := Combined
-		text := string(line) // once: fields are parts of it
+		text := string(line) // one copy: the fields share its memory
 		if text[0] == '{' {
 			format, err = JSON, parseJSON(text, r)
 		} else {
 			err = parseCombined(text, r)
 		}
 		if year := r.Time.Year(); err == nil && (year < 1970 || year > 2199) {
-			err = fmt.Errorf("its year is %d", year)
+			err = fmt.Errorf("year %d is out of range: 1970 to 2199", year)
 		}
 		if err == nil {
 			return format, nil
@@ -65,7 +65,7 @@ func (d *Reader) Next(r *Record) (Format, error) {
 	}
 }
 
-// next reads a line without its end. One that is too long is a fault and read as an empty one.
+// next reads a line without its line break. A line that is too long is recorded as invalid and returned as empty.
 func (d *Reader) next() ([]byte, error) {
 	line, err := d.in.ReadSlice('\n')
 	switch {
@@ -73,7 +73,7 @@ func (d *Reader) next() ([]byte, error) {
 	case errors.Is(err, io.EOF) && len(line) > 0:
 	case errors.Is(err, bufio.ErrBufferFull):
 		d.line++
-		d.fault(line, fmt.Errorf("it is longer than %d bytes", MaxLine))
+		d.fault(line, fmt.Errorf("line longer than %d bytes", MaxLine))
 		for errors.Is(err, bufio.ErrBufferFull) {
 			_, err = d.in.ReadSlice('\n')
 		}
@@ -95,8 +95,8 @@ func (d *Reader) fault(line []byte, err error) {
 	}
 }
 
-// Lines is how many lines were read.
+// Lines returns the number of lines read.
 func (d *Reader) Lines() int { return d.line }
 
-// Errors is how many lines could not be read, and the first of them.
+// Errors returns the number of invalid lines and the first of them.
 func (d *Reader) Errors() (int, []Fault) { return d.errors, d.faults }

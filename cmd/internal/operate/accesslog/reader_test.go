@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// Lines of other servers.
+// Lines of other servers are read.
 func TestOthersLines(t *testing.T) {
 	at := time.Date(2019, 1, 22, 0, 26, 14, 0, time.UTC)
 	client := netip.MustParseAddr("198.18.0.2")
 	for line, want := range map[string]Record{
-		// combined, with a field more
+		// combined, with an additional field
 		`198.18.0.2 - - [22/Jan/2019:03:56:14 +0330] "GET /a%20b?q=1 HTTP/1.1" 200 30577 "-" "Mozilla/5.0 (a; \"b\")" "-"`: {
 			Time: at, Method: "GET", Path: "/a%20b", Query: "q=1", Proto: "HTTP/1.1", Status: 200, BytesOut: 30577, Client: client, UserAgent: `Mozilla/5.0 (a; "b")`,
 		},
-		// common; a user with a space; no size; an old protocol
+		// common; a user with a space; no size; HTTP/0.9
 		`::ffff:198.18.0.2 ident a b [21/Jan/2019:19:26:14 -0500] "GET /" 304 -`: {Time: at, Method: "GET", Path: "/", Status: 304, Client: client, User: "a b"},
-		// a name in place of an address, a path with a space, escapes
+		// a host name instead of an address, a path with a space, escapes
 		`www.example.com - - [22/Jan/2019:00:26:14 +0000] "POST /a b\x20\xC3\xBC HTTP/1.0" 404 0`: {
 			Time: at, Method: "POST", Path: "/a b ü", Proto: "HTTP/1.0", Status: 404,
 		},
@@ -34,7 +34,7 @@ func TestOthersLines(t *testing.T) {
 	}
 }
 
-// A line of a later version is read, as far as it is known.
+// Unknown fields of a later version are ignored.
 func TestLaterVersion(t *testing.T) {
 	got, f := one(t, []byte(` { "time" : "2026-01-02T16:04:05.5+01:00" , "new":{"a":[1,"}",{}]},"n":null,"path":"/\u00fc","status": 200 ,"decision":"pondered"}`)[1:])
 	if want := (Record{Time: time.Date(2026, 1, 2, 15, 4, 5, 5e8, time.UTC), Path: "/ü", Status: 200}); got != want || f != JSON {
@@ -42,7 +42,7 @@ func TestLaterVersion(t *testing.T) {
 	}
 }
 
-// Lines that cannot be read are counted, and the first are shown; all others are read.
+// Invalid lines are counted and the first are returned; all others are read.
 func TestBadLines(t *testing.T) {
 	good := string(appendJSON(nil, &Record{Time: time.Unix(1, 0), Path: "/"}, false))
 	bad := []string{
@@ -72,7 +72,7 @@ func TestBadLines(t *testing.T) {
 	}
 	count, faults := d.Errors()
 	if n != len(bad) || count != len(bad)+1 || d.Lines() != 3*len(bad)+1 {
-		t.Errorf("%d good of %d, %d bad of %d, %d lines", n, len(bad), count, len(bad)+1, d.Lines())
+		t.Errorf("%d valid of %d, %d invalid of %d, %d lines", n, len(bad), count, len(bad)+1, d.Lines())
 	}
 	if len(faults) != keptFaults || faults[1].Line != 4 || faults[1].Text != bad[1] || !strings.Contains(faults[1].Err.Error(), "path") {
 		t.Errorf("%+v", faults)
@@ -92,8 +92,7 @@ func TestReadError(t *testing.T) {
 	}
 }
 
-// Nothing that a log holds can stop the reader; what it reads is what encoding/json reads; and what it has read it can
-// write and read again.
+// No content stops the reader. Its results equal those of encoding/json, and its records can be written and read again.
 func FuzzReader(f *testing.F) {
 	r := full()
 	f.Add(appendJSON(nil, &r, true))
@@ -125,7 +124,7 @@ func FuzzReader(f *testing.F) {
 			}
 		}
 		if bad, _ := d.Errors(); n+bad > d.Lines() {
-			t.Fatalf("%d read and %d bad of %d lines", n, bad, d.Lines())
+			t.Fatalf("%d valid and %d invalid of %d lines", n, bad, d.Lines())
 		}
 		sameAsStandard(t, string(log))
 	})
@@ -141,7 +140,7 @@ func sameAsStandard(t *testing.T, line string) {
 	if !strings.HasPrefix(line, "{") || strings.Contains(line, "\n") || json.Unmarshal([]byte(line), &names) != nil || json.Unmarshal([]byte(line), &want) != nil {
 		return
 	}
-	for name := range names { // encoding/json takes names in any case
+	for name := range names { // encoding/json matches names case-insensitively
 		if name != strings.ToLower(name) || strings.ContainsFunc(name, func(r rune) bool { return r > 0x7f }) {
 			return
 		}

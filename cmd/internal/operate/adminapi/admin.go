@@ -15,68 +15,70 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Config is what the API works with. Limiter, Rules, Level, Log and Attempts are required.
+// Config configures the API. Limiter, Rules, Level, Log and Attempts are required.
 type Config struct {
 	Limiter *sluice.Limiter
 	Rules   func() *rules.Set
-	Digest  func() string // of the rules; nil: not known
-	// Keyed are rules that are in no file and count by a text, which is called "key": those of protocols whose clients
-	// bring their limits.
+	Digest  func() string // digest of the rule set; nil means unknown
+	// Keyed are rules that are in no file and count per one string, named "key": those of protocols whose clients send
+	// their limits.
 	Keyed []*sluice.Rule
 	Level *slog.LevelVar // of Log
 	Log   *slog.Logger
-	// Status is what is known of the process; what this package knows is filled in. Nil: nothing.
+	// Status returns the status of the process, to which this package adds its own fields. Nil means an empty status.
 	Status func(ctx context.Context) adminmsg.Status
-	// Reload reads the rules again and tells the digest of those that are live, and whether they changed. Nil: there is
-	// nothing to read.
+	// Reload reloads the rule files. It returns the digest of the rule set in effect and whether it changed. Nil means that
+	// there are no rule files.
 	Reload func() (digest string, changed bool, err error)
-	// RestartNeeded returns the settings that have changed in the configuration file and that only a restart applies, or the error
-	// that a restart would end with. Nil: none.
+	// RestartNeeded returns the settings changed in the configuration file that take effect after a restart, or the error
+	// that would fail a restart. Nil means none.
 	RestartNeeded func() ([]string, error)
 
-	// Counts are what the rules have decided since the start, by their names. Nil: not known.
+	// Counts returns the decisions of each limit since the start, by its name. Nil means unknown.
 	Counts func() map[string]adminmsg.Counts
-	// Denied and Near are the keys that are denied most and that are closest to it, most first. Nil: not known.
-	Denied, Near func(most int) []Top
-	// Metrics answers /metrics. Nil: there are none.
+	// Denied and Near return up to limit keys: those denied most often and those closest to their limit, highest count
+	// first. Nil means unknown.
+	Denied, Near func(limit int) []Top
+	// Metrics serves /metrics. Nil means 404.
 	Metrics       http.Handler
-	MetricsPublic bool // no token is needed for them
+	MetricsPublic bool // /metrics needs no token
 
-	// Queue has what is kept for later. Nil: nothing is.
+	// Queue is the durable queue. Nil means that there is none.
 	Queue *Queue
 
-	// Token is asked with each request. Nil: no token is needed, so that the listener must be out of strangers' reach.
+	// Token is required with each request. Nil means that none is; the listener must then not be reachable by untrusted
+	// clients.
 	Token *Token
-	// Attempts limits how often an address may show a wrong token.
+	// Attempts limits wrong tokens per client address.
 	Attempts *sluice.Limiter
-	// Hosts are names that the listener is reached by, besides addresses and localhost.
+	// Hosts are the allowed names in the Host header, in addition to IP addresses and localhost.
 	Hosts []string
-	// Ending is closed when the service ends, so that who watches does not hold it up. Nil: never.
+	// Ending is closed when the service shuts down, to end watches, which would delay it. Nil means never.
 	Ending <-chan struct{}
 }
 
-// Top is a key that something happens to often. The true count is between Count-Error and Count.
+// Top is one of the top keys. Its true count is between Count-Error and Count.
 type Top struct {
 	Rule, Key    string
 	Count, Error int64
 }
 
-// api answers.
+// api is the handler of the API.
 type api struct {
 	Config
 	routes     map[string]map[string]handler // by path and method
 	started    time.Time
 	explain    explain.Explainer
 	rejections sampler
-	watched    chan struct{} // has an entry for each who watches
+	watched    chan struct{} // holds an element per active watch
 	guard      Guard
 }
 
-// handler answers a request that may be made. What it returns is the answer, or the problem.
+// handler serves an authorized request. It returns the response body or an error; nil and nil if it wrote the response itself.
 type handler func(w http.ResponseWriter, r *http.Request) (any, error)
 
 const (
-	maxBody     = 64 << 10
+	maxBody     = 64 << 10 // bytes
 	maxWatchers = 16
 )
 
@@ -111,7 +113,7 @@ func New(cfg Config) http.Handler {
 	return a
 }
 
-// ServeHTTP refuses what may not be asked, and answers the rest.
+// ServeHTTP implements http.Handler. It rejects unauthorized requests.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
@@ -119,12 +121,12 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.reject(w, r, err)
 		return
 	}
-	answer, err := a.route(w, r)
+	body, err := a.route(w, r)
 	switch {
 	case err != nil:
 		writeProblem(w, err)
-	case answer != nil:
-		writeJSON(w, http.StatusOK, answer)
+	case body != nil:
+		writeJSON(w, http.StatusOK, body)
 	}
 }
 
@@ -134,7 +136,7 @@ func (a *api) route(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	methods, ok := a.routes[r.URL.Path]
 	if !ok {
-		return nil, problemf(http.StatusNotFound, "there is nothing here: see docs/api.md, or ask for /v1/status")
+		return nil, problemf(http.StatusNotFound, "no such path: GET /openapi.yaml lists the paths of this API")
 	}
 	method := r.Method
 	if method == http.MethodHead {
@@ -152,12 +154,12 @@ func (a *api) route(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	slices.Sort(allowed)
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	return nil, problemf(http.StatusMethodNotAllowed, "%s takes %s", r.URL.Path, strings.Join(allowed, " and "))
+	return nil, problemf(http.StatusMethodNotAllowed, "method not allowed: %s supports %s", r.URL.Path, strings.Join(allowed, " and "))
 }
 
 func (a *api) metrics(w http.ResponseWriter, r *http.Request) (any, error) {
 	if a.Metrics == nil {
-		return nil, problemf(http.StatusNotFound, "there are no metrics: set metrics.enabled: true in the configuration")
+		return nil, problemf(http.StatusNotFound, "metrics are disabled: set metrics.enabled: true in the configuration")
 	}
 	a.Metrics.ServeHTTP(w, r)
 	return nil, nil

@@ -55,7 +55,7 @@ func testSet(t testing.TB) *rules.Set {
 	return set
 }
 
-// log is a log that can be read.
+// log is a log whose lines a test can read.
 type log struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -67,7 +67,7 @@ func (l *log) Write(b []byte) (int, error) {
 	return l.b.Write(b)
 }
 
-// lines are what was logged since they were asked for last.
+// lines returns the lines logged since the last call.
 func (l *log) lines() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +79,7 @@ func (l *log) lines() []string {
 	return strings.Split(text, "\n")
 }
 
-// office is where operators work.
+// office is an admin API on a test server.
 type office struct {
 	t       testing.TB
 	limiter *sluice.Limiter
@@ -113,14 +113,14 @@ func newOffice(t testing.TB, store sluice.Store, change ...func(*adminapi.Config
 	return o
 }
 
-// answer is what the API answered.
+// answer is a response of the API.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// ask makes a request. Headers are pairs; "Host" is the host.
+// ask sends a request. Headers are pairs of name and value; "Host" sets the host.
 func (o *office) ask(method, path, body string, headers ...string) answer {
 	o.t.Helper()
 	return ask(o.t, o.server.Client(), o.server.URL, method, path, body, headers...)
@@ -156,7 +156,7 @@ func ask(t testing.TB, c *http.Client, base, method, path, body string, headers 
 	return got
 }
 
-// post wants an answer of this status, and reads it into a tree.
+// post sends a POST request, fails the test unless the response has this status, and returns its decoded body.
 func (o *office) post(status int, path, body string) map[string]any {
 	o.t.Helper()
 	return o.tree(status, o.ask(http.MethodPost, path, body))
@@ -177,19 +177,19 @@ func (o *office) tree(status int, a answer) map[string]any {
 		want = "application/problem+json"
 	}
 	if got := a.header.Get("Content-Type"); got != want {
-		o.t.Errorf("the answer is of the type %s, want %s", got, want)
+		o.t.Errorf("Content-Type is %s, want %s", got, want)
 	}
 	var tree map[string]any
 	if err := json.Unmarshal([]byte(a.body), &tree); err != nil {
 		o.t.Fatalf("%v: %s", err, a.body)
 	}
 	if status >= 400 && (tree["status"] != float64(status) || tree["title"] == "" || tree["detail"] == "" || tree["type"] != "about:blank") {
-		o.t.Errorf("the problem is not complete: %s", a.body)
+		o.t.Errorf("incomplete problem: %s", a.body)
 	}
 	return tree
 }
 
-// spend takes from what a selector with a rule names.
+// spend charges n to the buckets of a rule for a key.
 func (o *office) spend(rule string, n int64, pairs ...string) {
 	o.t.Helper()
 	var parts []rules.KeyPart
@@ -209,7 +209,7 @@ func (o *office) spend(rule string, n int64, pairs ...string) {
 	}
 }
 
-// states writes buckets as "rule key remaining/limit", with ! for those that are denied and how long they are blocked.
+// states formats buckets as "rule key remaining/limit source", with "denied" and "blocked" where they apply.
 func states(tree map[string]any) string {
 	var all []string
 	for _, x := range tree["buckets"].([]any) {

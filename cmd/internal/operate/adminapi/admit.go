@@ -16,13 +16,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
-// admit tells why a request may not be made, or nil.
+// admit returns an error if the request is not authorized.
 func (a *api) admit(r *http.Request) error {
 	if !a.hostKnown(r) {
-		return problemf(http.StatusForbidden, "the Host header names nothing of ours: use an address or localhost, or add the name to admin.hosts")
+		return problemf(http.StatusForbidden, "the Host header is not allowed: use an IP address or localhost, or add the name to admin.allowed_hosts")
 	}
 	if changes(r) && !isAPIClient(r) {
-		return problemf(http.StatusForbidden, "a web page could have sent this: set Content-Type: application/json, or the header X-Sluice-Admin: 1")
+		return problemf(http.StatusForbidden, "the request could come from a web page: set Content-Type: application/json or the header X-Sluice-Admin: 1")
 	}
 	if a.Token == nil || a.MetricsPublic && r.URL.Path == "/metrics" {
 		return nil
@@ -30,11 +30,11 @@ func (a *api) admit(r *http.Request) error {
 	return a.authorize(r)
 }
 
-// hostKnown tells whether the Host header is one that our users would send. A web page can have its own name mean this
-// listener's address (DNS rebinding), and is then free to read answers; but its name stands in the header.
+// hostKnown reports whether the Host header is an IP address, localhost or one of Hosts. It prevents DNS rebinding: a web
+// page whose name resolves to the address of this listener could read responses, but its requests carry its own name.
 func (a *api) hostKnown(r *http.Request) bool {
 	if _, unix := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr); unix {
-		return true // which no browser speaks to
+		return true // browsers cannot connect to Unix sockets
 	}
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -50,8 +50,8 @@ func (a *api) hostKnown(r *http.Request) bool {
 
 func changes(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// isAPIClient tells whether a request can only have been made by a program of ours: web pages may neither set such headers
-// nor send such a body to other sites, unless we agreed to, and browsers say where a request is from.
+// isAPIClient reports whether a web page of another origin cannot have sent the request. Without CORS permission browsers
+// let such a page neither set X-Sluice-Admin nor send a JSON body, and they send the page's origin.
 func isAPIClient(r *http.Request) bool {
 	if http.NewCrossOriginProtection().Check(r) != nil {
 		return false
@@ -63,7 +63,7 @@ func isAPIClient(r *http.Request) bool {
 	return err == nil && kind == "application/json"
 }
 
-// authorize wants the token.
+// authorize returns an error unless the request carries the token.
 func (a *api) authorize(r *http.Request) error {
 	if no := a.guard.Authorize(r); no != nil {
 		return &apiError{Status: no.Status, Detail: no.Detail, limit: no.Limit, retryAfter: no.RetryAfter}
@@ -71,34 +71,34 @@ func (a *api) authorize(r *http.Request) error {
 	return nil
 }
 
-// Guard asks callers for a token. An address that shows wrong ones is not listened to for a while, lest they be guessed; the
-// token is looked at all the same, so that the time tells nothing.
+// Guard authorizes requests by token. An address that sends too many wrong tokens is rejected for a while, to prevent
+// guessing. The token is compared even then, so that the response time reveals nothing.
 type Guard struct {
 	Token    *Token
-	Attempts *sluice.Limiter // how often an address may show a wrong token
-	Setting  string          // names the token's file
+	Attempts *sluice.Limiter // limit of wrong tokens per address
+	Setting  string          // configuration key of the token file
 
-	attempting sync.Mutex // held from the charge of an attempt to its end
+	attempting sync.Mutex // held from the charge of an attempt until it is settled
 }
 
-// Refusal is why a request is not authorized.
+// Refusal is the error response to an unauthorized request.
 type Refusal struct {
 	Status     int    // 401 or 429
-	Detail     string // what to do
-	Limit      int64  // of a 429: how many wrong tokens may come at once
+	Detail     string // cause of the error and how to fix it
+	Limit      int64  // for 429: wrong tokens allowed at once
 	RetryAfter time.Duration
 }
 
-// Authorize returns why a request is refused, or nil if it shows the token.
+// Authorize returns nil if the request carries the token, otherwise the error response.
 func (g *Guard) Authorize(r *http.Request) *Refusal {
 	shown, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	right := g.Token.is(shown)
 	if !given {
-		return &Refusal{Status: http.StatusUnauthorized, Detail: "say who you are: Authorization: Bearer TOKEN, with what is in the file " + g.Setting}
+		return &Refusal{Status: http.StatusUnauthorized, Detail: "token missing: send Authorization: Bearer TOKEN with the token in the file " + g.Setting}
 	}
 	from := attemptKey(r)
-	// Each attempt is charged before it is answered, so that many at once are not more, and refunded if it was right. One
-	// at a time, so that those who are right never find the limit used up by each other.
+	// Each attempt is charged before the response, so that concurrent attempts cannot exceed the limit, and refunded if the
+	// token was right. Attempts run one at a time, so that concurrent right tokens cannot exhaust the limit for each other.
 	ctx := context.WithoutCancel(r.Context())
 	g.attempting.Lock()
 	defer g.attempting.Unlock()
@@ -107,26 +107,26 @@ func (g *Guard) Authorize(r *http.Request) *Refusal {
 	case err != nil || !d.Allowed:
 		bounds.WrongAttempts.Reached()
 		return &Refusal{
-			Status: http.StatusTooManyRequests, Detail: "too many wrong tokens came from " + from,
+			Status: http.StatusTooManyRequests, Detail: "too many wrong tokens from " + from,
 			Limit: g.Attempts.Rules()[0].Limit.Max(), RetryAfter: d.RetryAfter,
 		}
 	case !right:
-		return &Refusal{Status: http.StatusUnauthorized, Detail: "the token is wrong: send what is in the file " + g.Setting}
+		return &Refusal{Status: http.StatusUnauthorized, Detail: "wrong token: send the token in the file " + g.Setting}
 	}
 	_ = g.Attempts.Settle(ctx, []sluice.Take{{Rule: g.Attempts.Rules()[0], Key: from, Cost: -1, Receipt: d.Receipt}})
 	return nil
 }
 
-// attemptKey is who shows a token: an address, as one subscriber has it.
+// attemptKey returns the key of Attempts: the client IP, for IPv6 the /64 prefix that one subscriber has.
 func attemptKey(r *http.Request) string {
 	addr, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return "the socket"
+		return "the Unix socket"
 	}
 	return string(keyenc.AppendAddr(nil, addr.Addr(), 64))
 }
 
-// principal is what the audit calls the caller.
+// principal returns the name of the client in the audit log.
 func (a *api) principal(r *http.Request) string {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		c := r.TLS.VerifiedChains[0][0]
@@ -144,7 +144,7 @@ func (a *api) principal(r *http.Request) string {
 	return from(r)
 }
 
-// from is where a request came from.
+// from returns the address of the client.
 func from(r *http.Request) string {
 	if r.RemoteAddr == "" || r.RemoteAddr == "@" {
 		return "unix socket"

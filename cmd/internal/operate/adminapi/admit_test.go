@@ -17,7 +17,7 @@ import (
 
 const rightToken = "0123456789abcdef0123456789abcdef"
 
-// writeToken writes a token's file.
+// writeToken writes a token file and returns its path.
 func writeToken(t testing.TB, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "token")
@@ -36,7 +36,7 @@ func withToken(t testing.TB) func(*adminapi.Config) {
 	return func(c *adminapi.Config) { c.Token = token }
 }
 
-// everything is each call of the API, with a body that is in order.
+// everything is every call of the API with a valid body.
 var everything = []struct{ method, path, body string }{
 	{"GET", "/v1/status", ""},
 	{"GET", "/v1/rules", ""},
@@ -44,7 +44,7 @@ var everything = []struct{ method, path, body string }{
 	{"POST", "/v1/peek", `{"rule":"user","key":{"header:X-User":"a"}}`},
 	{"POST", "/v1/reset", `{"rule":"user","key":{"header:X-User":"a"}}`},
 	{"POST", "/v1/reset/rule", `{"rule":"user"}`},
-	{"POST", "/v1/block", `{"rule":"user","key":{"header:X-User":"a"},"for":"1s"}`},
+	{"POST", "/v1/block", `{"rule":"user","key":{"header:X-User":"a"},"duration":"1s"}`},
 	{"POST", "/v1/suspend", `{"rules":["user"]}`},
 	{"POST", "/v1/resume", `{"rules":["user"]}`},
 	{"GET", "/v1/top", ""},
@@ -52,10 +52,10 @@ var everything = []struct{ method, path, body string }{
 	{"GET", "/v1/queue", ""},
 	{"GET", "/v1/queue/item?id=x", ""},
 	{"POST", "/v1/queue/cancel", `{"id":"x"}`},
-	{"POST", "/v1/queue/replay", `{"id":"x"}`},
+	{"POST", "/v1/queue/requeue", `{"id":"x"}`},
 	{"POST", "/v1/reload", `{}`},
 	{"PUT", "/v1/log-level", `{"level":"info"}`},
-	{"GET", "/v1/watch?interval=x", ""}, // which answers at once
+	{"GET", "/v1/watch?interval=x", ""}, // an invalid interval, for a response at once
 	{"GET", "/metrics", ""},
 	{"GET", "/debug/pprof/", ""},
 	{"GET", "/debug/pprof/heap", ""},
@@ -64,7 +64,7 @@ var everything = []struct{ method, path, body string }{
 	{"DELETE", "/v1/rules", ""},
 }
 
-// Nothing is told or done without the token: not even whether it would be there.
+// Without the token every request gets 401, including those for unknown paths.
 func TestToken(t *testing.T) {
 	o := newOffice(t, memstore.New(), withToken(t))
 	for _, call := range everything {
@@ -83,13 +83,13 @@ func TestToken(t *testing.T) {
 		}
 	}
 	for _, line := range o.log.lines() {
-		if strings.Contains(line, "0123") || !strings.Contains(line, "msg=admin") {
-			t.Errorf("the log says %s", line)
+		if strings.Contains(line, "0123") || !strings.Contains(line, "msg=audit") {
+			t.Errorf("log line: %s", line)
 		}
 	}
 }
 
-// Who guesses is not listened to for a while; others are.
+// An address that sends wrong tokens is rejected for a while; other addresses are not.
 func TestGuessing(t *testing.T) {
 	o := newOffice(t, memstore.New(), withToken(t))
 	handler := o.server.Config.Handler
@@ -102,45 +102,45 @@ func TestGuessing(t *testing.T) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
 		if w.Code == 429 && w.Header().Get("Retry-After") == "" {
-			t.Error("it is not said when to come back")
+			t.Error("429 without Retry-After")
 		}
 		return w.Code
 	}
-	for range 50 { // to forget the token is no guess
+	for range 50 { // a missing token does not count as a wrong one
 		if got := try("192.0.2.9:1", ""); got != 401 {
 			t.Fatalf("without a token: %d", got)
 		}
 	}
 	if got := try("192.0.2.9:1", rightToken); got != 200 {
-		t.Fatalf("the right token of who forgot it: %d", got)
+		t.Fatalf("the right token after requests without one: %d", got)
 	}
 	codes := map[int]int{}
 	for range 100 {
 		codes[try("192.0.2.1:1", "wrong")]++
 	}
-	if codes[401] < 10 || codes[429] == 0 || codes[401]+codes[429] != 100 { // one more may be made every 6 s
-		t.Errorf("the answers to a hundred guesses are %v", codes)
+	if codes[401] < 10 || codes[429] == 0 || codes[401]+codes[429] != 100 { // one more attempt is allowed every 6 s
+		t.Errorf("statuses of 100 wrong tokens: %v", codes)
 	}
 	for from, want := range map[string]int{"192.0.2.1:99": 429, "192.0.2.2:1": 200, "[2001:db8::1]:1": 200, "@": 200} {
 		if got := try(from, rightToken); got != want {
 			t.Errorf("the right token from %s: %d, want %d", from, got, want)
 		}
 	}
-	for i := range 20 { // a subscriber's addresses are one
+	for i := range 20 { // addresses of one /64 count as one
 		try("[2001:db8::"+string(rune('a'+i%6))+"]:1", "wrong")
 	}
 	if got := try("[2001:db8::1]:1", rightToken); got != 429 {
-		t.Errorf("from beside a guesser: %d", got)
+		t.Errorf("another address of the same /64: %d", got)
 	}
 	if lines := o.log.lines(); len(lines) == 0 || len(lines) > 100 {
-		t.Errorf("%d lines are logged of 170 that were refused", len(lines))
+		t.Errorf("%d lines are logged of 170 rejected requests", len(lines))
 	}
 }
 
 func TestTokenFiles(t *testing.T) {
 	for content, want := range map[string]string{
-		"":                     "there is no token in it: write one, such as openssl rand -hex 32 prints",
-		"\n \n":                "there is no token in it",
+		"":                     "no token in the file: write one, such as the output of openssl rand -hex 32",
+		"\n \n":                "no token in the file",
 		"short\n":              "a token of 5 characters can be guessed: write at least 16",
 		rightToken + "\nshort": "a token of 5 characters can be guessed",
 	} {
@@ -149,7 +149,7 @@ func TestTokenFiles(t *testing.T) {
 		}
 	}
 	if _, err := adminapi.ReadToken(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("a file that is not there is taken")
+		t.Error("a missing file is accepted")
 	}
 	token, err := adminapi.ReadToken(writeToken(t, "\n  "+rightToken+"  \r\nanother-token-of-ours\n"))
 	if err != nil {
@@ -163,7 +163,7 @@ func TestTokenFiles(t *testing.T) {
 	}
 }
 
-// A web page can neither pass for an operator by a name that means our address, nor send what changes something.
+// A web page can neither use DNS rebinding to read from the API nor send a request that changes something.
 func TestWebPages(t *testing.T) {
 	o := newOffice(t, memstore.New(), func(c *adminapi.Config) { c.Hosts = []string{"ops.example.com"} })
 	for host, want := range map[string]int{
@@ -209,11 +209,11 @@ func TestWebPages(t *testing.T) {
 		}
 	}
 	if got := o.ask("OPTIONS", "/v1/suspend", "", "Origin", "http://evil.example", "Access-Control-Request-Method", "POST"); got.status < 400 || got.header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("a page that asks whether it may is told %d %v", got.status, got.header)
+		t.Errorf("a CORS preflight gets %d %v", got.status, got.header)
 	}
 }
 
-// No browser speaks to a socket in the file system, and programs put any name there.
+// On a Unix socket every Host header is allowed, because browsers cannot connect to it and programs send any name.
 func TestUnixSocket(t *testing.T) {
 	o := newOffice(t, memstore.New())
 	directory, err := os.MkdirTemp("", "sluice-admin") // t.TempDir can be too long for a socket
@@ -236,12 +236,12 @@ func TestUnixSocket(t *testing.T) {
 	if got := ask(t, c, "http://sluice", "POST", "/v1/resume", `{"rules":["user"]}`); got.status != 200 {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	if lines := o.log.lines(); len(lines) != 1 || !strings.Contains(lines[0], `who="unix socket"`) {
-		t.Errorf("the log says %q", lines)
+	if lines := o.log.lines(); len(lines) != 1 || !strings.Contains(lines[0], `principal="unix socket"`) {
+		t.Errorf("the log has %q", lines)
 	}
 }
 
-// Profiles are for who has a token, and the command line is for nobody.
+// Profiles require a token, and the command line is never served.
 func TestProfiles(t *testing.T) {
 	for path, want := range map[string]int{"": 403, "heap": 403, "cmdline": 403, "profile?seconds=1": 403} {
 		if got := newOffice(t, memstore.New()).ask("GET", "/debug/pprof/"+path, ""); got.status != want {
@@ -263,14 +263,14 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// Metrics may be shown to all, and nothing else with them.
+// Metrics can be served without a token, and no other path is.
 func TestPublicMetrics(t *testing.T) {
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("m 1\n")) })
 	for public, want := range map[bool]int{true: 200, false: 401} {
 		o := newOffice(t, memstore.New(), withToken(t), func(c *adminapi.Config) { c.Metrics, c.MetricsPublic = metrics, public })
 		for path, want := range map[string]int{"/metrics": want, "/metrics/": 401, "//metrics": 401, "/v1/status": 401} {
 			if got := o.ask("GET", path, ""); got.status != want {
-				t.Errorf("public %v: %s answers %d, want %d", public, path, got.status, want)
+				t.Errorf("public %v: %s returns %d, want %d", public, path, got.status, want)
 			}
 		}
 	}

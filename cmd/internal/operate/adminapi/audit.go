@@ -14,9 +14,9 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// audit writes down a change that somebody made or failed to make. The text of an error that the caller caused is not
-// written: it may repeat what was sent, and that may be a secret.
-func (a *api) audit(r *http.Request, what, selector string, err error, more ...any) {
+// audit logs a change that was made or that failed. The text of a 4xx error is not logged, because it may repeat parts of
+// the request, which may be secret.
+func (a *api) audit(r *http.Request, action, selector string, err error, more ...any) {
 	outcome := "done"
 	if err != nil {
 		p := problemOf(err)
@@ -25,30 +25,30 @@ func (a *api) audit(r *http.Request, what, selector string, err error, more ...a
 			outcome = "failed: " + p.Detail
 		}
 	}
-	args := []any{"who", a.principal(r), "from", from(r), "what", what}
+	args := []any{"principal", a.principal(r), "client", from(r), "action", action}
 	if selector != "" {
 		args = append(args, "selector", selector)
 	}
 	a.write(r.Context(), append(append(args, more...), "outcome", outcome)...)
 }
 
-// unknownRules returns the names of rules that an operator wrote and that do not exist, for the audit log. Names of rules are no
-// secrets, and without them nothing says what was meant.
+// unknownRules returns the names of rules in the request that do not exist, for the audit log, which would otherwise not
+// identify the target. Names of rules are not secret.
 func unknownRules(err error, names ...string) []any {
 	if !errors.Is(err, rules.ErrUnknownRule) || len(names) == 0 {
 		return nil
 	}
-	return []any{"unknown", fmt.Sprintf("%.200s", strings.Join(names, "; "))}
+	return []any{"unknown_rules", fmt.Sprintf("%.200s", strings.Join(names, "; "))}
 }
 
-// write writes a line whatever the log's level is, so that nobody who may change that can hide what else they change.
+// write logs a line regardless of the log level, so that lowering the level cannot hide other changes.
 func (a *api) write(ctx context.Context, args ...any) {
-	line := slog.NewRecord(time.Now(), slog.LevelInfo, "admin", 0)
+	line := slog.NewRecord(time.Now(), slog.LevelInfo, "audit", 0)
 	line.Add(args...)
 	_ = a.Log.Handler().Handle(ctx, line)
 }
 
-// selectorOf names buckets in the log, with secrets masked.
+// selectorOf formats buckets for the log, with secrets masked.
 func selectorOf(set *rules.Set, buckets []sluice.Bucket) string {
 	var all []string
 	for i := range buckets {
@@ -61,10 +61,10 @@ func selectorOf(set *rules.Set, buckets []sluice.Bucket) string {
 	return strings.Join(all, "; ")
 }
 
-// reject answers a request that may not be made, and writes down that there was one.
+// reject responds to an unauthorized request and logs it.
 func (a *api) reject(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
-	w.Header().Set("Connection", "close") // a stranger takes up no room
+	w.Header().Set("Connection", "close") // unauthorized clients must not occupy connections
 	switch p.Status {
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="sluice admin"`)
@@ -72,12 +72,12 @@ func (a *api) reject(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", "60")
 	}
 	if more, ok := a.rejections.pass(time.Now()); ok {
-		a.write(r.Context(), "who", "unknown", "from", from(r), "what", fmt.Sprintf("%.10s %.100s", r.Method, r.URL.Path), "outcome", "refused: "+http.StatusText(p.Status), "unreported", more)
+		a.write(r.Context(), "principal", "unknown", "client", from(r), "action", fmt.Sprintf("%.10s %.100s", r.Method, r.URL.Path), "outcome", "rejected: "+http.StatusText(p.Status), "suppressed", more)
 	}
 	writeProblem(w, p)
 }
 
-// sampler lets a few lines a second through, so that nobody can fill the log, and counts the others.
+// sampler passes up to rejectionsPerSecond lines per second and counts the dropped ones, so that clients cannot flood the log.
 type sampler struct {
 	mu      sync.Mutex // guards the fields below
 	second  int64

@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Every change is one line that says who did what to whom and what came of it, whatever the log's level.
+// Every change is one log line with principal, action, selector and outcome, regardless of the log level.
 func TestAudit(t *testing.T) {
 	fails := false
 	o := newOffice(t, memstore.New(), withToken(t), func(c *adminapi.Config) {
@@ -28,21 +28,21 @@ func TestAudit(t *testing.T) {
 	})
 	o.level.Set(slog.LevelError)
 	for _, tt := range []struct{ method, path, body, want string }{
-		{"POST", "/v1/reset", `{"rule":"user","key":{"header:X-User":"ada"}}`, `what=reset selector="user header:X-User=ada; user#2 header:X-User=ada" outcome=done`},
-		{"POST", "/v1/block", `{"rule":"user#2","key":{"header:X-User":"ada"},"for":"90s"}`, `what=block selector="user#2 header:X-User=ada" for=1m30s outcome=done`},
-		{"POST", "/v1/block", `{"rule":"token","key":{"token":"canary"},"for":"0s"}`, `what=block selector="token token=~4f0b1c" for=0s outcome=done`},
-		{"POST", "/v1/block", `{"rule":"user","key":{"header:X-User":"ada"},"for":"canary"}`, `what=block selector="user header:X-User=ada; user#2 header:X-User=ada" for=0s outcome="failed: Bad Request"`},
-		{"POST", "/v1/reset", `{"rule":"nosuch","key":{"a":"canary"}}`, `what=reset unknown=nosuch outcome="failed: Not Found"`},
-		{"POST", "/v1/block", `{"rule":"nosuch","key":{"a":"canary"},"for":"1d"}`, `what=block unknown=nosuch for=24h0m0s outcome="failed: Not Found"`},
-		{"POST", "/v1/reset", `{"request":{"path":"/jobs","headers":{"Cookie":"canary=\n"}}}`, `what=reset outcome="failed: Bad Request"`},
-		{"POST", "/v1/reset/rule", `{"rule":"user"}`, `what="reset rule" selector=user last=true outcome=done`},
-		{"POST", "/v1/reset/rule", `{"rule":"nosuch"}`, `what="reset rule" unknown=nosuch outcome="failed: Not Found"`},
-		{"POST", "/v1/suspend", `{"rules":["user","pair"]}`, `what=suspend selector="user; pair" outcome=done`},
-		{"POST", "/v1/suspend", `{"rules":["user","nosuch","no\nr"]}`, `what=suspend selector=user unknown="nosuch; no\nr" outcome="failed: Not Found"`},
-		{"POST", "/v1/resume", `{"rules":["user","pair"]}`, `what=resume selector="user; pair" outcome=done`},
-		{"PUT", "/v1/log-level", `{"level":"canary"}`, `what="log level" outcome="failed: Bad Request"`},
-		{"PUT", "/v1/log-level", `{"level":"warn"}`, `what="log level" level=warn outcome=done`},
-		{"POST", "/v1/reload", `{}`, `what=reload digest=d2 changed=true outcome=done`},
+		{"POST", "/v1/reset", `{"rule":"user","key":{"header:X-User":"ada"}}`, `action=reset selector="user header:X-User=ada; user#2 header:X-User=ada" outcome=done`},
+		{"POST", "/v1/block", `{"rule":"user#2","key":{"header:X-User":"ada"},"duration":"90s"}`, `action=block selector="user#2 header:X-User=ada" duration=1m30s outcome=done`},
+		{"POST", "/v1/block", `{"rule":"token","key":{"token":"canary"},"duration":"0s"}`, `action=block selector="token token=~4f0b1c" duration=0s outcome=done`},
+		{"POST", "/v1/block", `{"rule":"user","key":{"header:X-User":"ada"},"duration":"canary"}`, `action=block selector="user header:X-User=ada; user#2 header:X-User=ada" duration=0s outcome="failed: Bad Request"`},
+		{"POST", "/v1/reset", `{"rule":"nosuch","key":{"a":"canary"}}`, `action=reset unknown_rules=nosuch outcome="failed: Not Found"`},
+		{"POST", "/v1/block", `{"rule":"nosuch","key":{"a":"canary"},"duration":"1d"}`, `action=block unknown_rules=nosuch duration=24h0m0s outcome="failed: Not Found"`},
+		{"POST", "/v1/reset", `{"request":{"path":"/jobs","headers":{"Cookie":"canary=\n"}}}`, `action=reset outcome="failed: Bad Request"`},
+		{"POST", "/v1/reset/rule", `{"rule":"user"}`, `action="reset rule" selector=user last=true outcome=done`},
+		{"POST", "/v1/reset/rule", `{"rule":"nosuch"}`, `action="reset rule" unknown_rules=nosuch outcome="failed: Not Found"`},
+		{"POST", "/v1/suspend", `{"rules":["user","pair"]}`, `action=suspend selector="user; pair" outcome=done`},
+		{"POST", "/v1/suspend", `{"rules":["user","nosuch","no\nr"]}`, `action=suspend selector=user unknown_rules="nosuch; no\nr" outcome="failed: Not Found"`},
+		{"POST", "/v1/resume", `{"rules":["user","pair"]}`, `action=resume selector="user; pair" outcome=done`},
+		{"PUT", "/v1/log-level", `{"level":"canary"}`, `action="log level" outcome="failed: Bad Request"`},
+		{"PUT", "/v1/log-level", `{"level":"warn"}`, `action="log level" level=warn outcome=done`},
+		{"POST", "/v1/reload", `{}`, `action=reload rules_digest=d2 changed=true outcome=done`},
 	} {
 		o.ask(tt.method, tt.path, tt.body, "Authorization", "Bearer "+rightToken)
 		lines := o.log.lines()
@@ -50,30 +50,30 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%s: %d lines are logged: %q", tt.body, len(lines), lines)
 			continue
 		}
-		_, rest, _ := strings.Cut(lines[0], " level=INFO msg=admin who=token from=127.0.0.1:")
+		_, rest, _ := strings.Cut(lines[0], " level=INFO msg=audit principal=token client=127.0.0.1:")
 		_, got, _ := strings.Cut(rest, " ")
 		if want := strings.Replace(tt.want, "~4f0b1c", "~", 1); !strings.HasPrefix(digestless(got), want) || strings.Contains(lines[0], "canary") {
-			t.Errorf("%s: the log says\n     %s\nwant %s", tt.body, lines[0], want)
+			t.Errorf("%s: the log has\n     %s\nwant %s", tt.body, lines[0], want)
 		}
 	}
 	fails = true
 	p := o.tree(422, o.ask("POST", "/v1/reload", "", "X-Sluice-Admin", "1", "Authorization", "Bearer "+rightToken))
-	faults, _ := json.Marshal(p["faults"])
-	expect(t, "faults", string(faults), `[{"column":5,"file":"a.yaml","line":3,"message":"one","rule":"r"},{"message":"two"}]`)
-	if lines := o.log.lines(); len(lines) != 1 || !strings.Contains(lines[0], `what=reload faults=2 outcome="failed: Unprocessable Entity"`) {
-		t.Errorf("the log says %q", lines)
+	errors, _ := json.Marshal(p["errors"])
+	expect(t, "errors", string(errors), `[{"column":5,"file":"a.yaml","line":3,"message":"one","rule":"r"},{"message":"two"}]`)
+	if lines := o.log.lines(); len(lines) != 1 || !strings.Contains(lines[0], `action=reload errors=2 outcome="failed: Unprocessable Entity"`) {
+		t.Errorf("the log has %q", lines)
 	}
-	for _, call := range everything { // to look is no change
+	for _, call := range everything { // reads are not changes
 		if call.method == "GET" || call.path == "/v1/peek" || call.path == "/v1/explain" {
 			o.ask(call.method, call.path, call.body, "Authorization", "Bearer "+rightToken)
 		}
 	}
 	if lines := o.log.lines(); len(lines) != 0 {
-		t.Errorf("looking is logged: %q", lines)
+		t.Errorf("reads are logged: %q", lines)
 	}
 }
 
-// digestless cuts the digits of digests.
+// digestless removes the digits of digests.
 func digestless(s string) string {
 	before, after, ok := strings.Cut(s, "~")
 	if !ok {
@@ -82,13 +82,13 @@ func digestless(s string) string {
 	return before + "~" + strings.TrimLeft(after, "0123456789abcdef")
 }
 
-// odd are texts that would break lines, colour terminals or end a value, if they were written as they are.
+// odd are strings that would break lines, color terminals or end a value if they were written unescaped.
 var odd = []string{
-	"a\nb", "a\r\nlevel=INFO msg=admin who=root", "\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x00", "\x7f", "\u2028\u2029", "\u202edesrever", "\ufeff",
+	"a\nb", "a\r\nlevel=INFO msg=audit principal=root", "\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x00", "\x7f", "\u2028\u2029", "\u202edesrever", "\ufeff",
 	`"`, `\`, `a" outcome="done`, "a\tb", "=", "; other=1", "é", "漢", "\U0001f600", "\x9b31m", "%n%s", "{}", "\u0085",
 }
 
-// Whatever a key holds, it takes one line of the log, in text and in JSON, and cannot pass for another part of it.
+// Any key is logged in one line, in text and in JSON, and cannot imitate other fields of it.
 func TestAuditIsEscaped(t *testing.T) {
 	var asJSON bytes.Buffer
 	for _, format := range []string{"text", "json"} {
@@ -103,7 +103,7 @@ func TestAuditIsEscaped(t *testing.T) {
 				t.Fatal(err)
 			}
 			asJSON.Reset()
-			if strings.HasPrefix(text, `"`) { // which is how text values begin
+			if strings.HasPrefix(text, `"`) { // quoted values start with a quote
 				key, _ = json.Marshal(map[string]string{"header:X-User": fmt.Sprintf("%q", text)})
 			}
 			got := o.ask("POST", "/v1/reset", `{"rule":"user#2","key":`+string(key)+`}`)
@@ -122,11 +122,11 @@ func TestAuditIsEscaped(t *testing.T) {
 				}
 			}
 			if strings.ContainsAny(lines[0]+got.body, "\u2028\u2029\u202e\ufeff\u0085\u009b") {
-				t.Errorf("%q is written as it is: %q", text, lines[0])
+				t.Errorf("%q is written unescaped: %q", text, lines[0])
 			}
 			if format == "json" {
 				var line map[string]any
-				if err := json.Unmarshal([]byte(lines[0]), &line); err != nil || line["outcome"] != "done" || line["what"] != "reset" || line["who"] == "root" {
+				if err := json.Unmarshal([]byte(lines[0]), &line); err != nil || line["outcome"] != "done" || line["action"] != "reset" || line["principal"] == "root" {
 					t.Errorf("%q: the line is %s", text, lines[0])
 				}
 			}
@@ -134,7 +134,7 @@ func TestAuditIsEscaped(t *testing.T) {
 	}
 }
 
-// A secret is shown to nobody, in whatever way it comes: neither in answers nor in the log.
+// A secret is in no response and no log line, however the request carries it.
 func TestSecretsStaySecret(t *testing.T) {
 	o := newOffice(t, memstore.New(), func(c *adminapi.Config) {
 		c.Denied = func(int) []adminapi.Top {
@@ -153,7 +153,7 @@ func TestSecretsStaySecret(t *testing.T) {
 			for _, path := range []string{"/v1/peek", "/v1/reset", "/v1/block", "/v1/explain"} {
 				body := body
 				if path == "/v1/block" {
-					body += `,"for":"1m"`
+					body += `,"duration":"1m"`
 				}
 				got := o.ask("POST", path, body+"}")
 				if strings.Contains(got.body, "canary") {
@@ -167,7 +167,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 	for _, line := range o.log.lines() {
 		if strings.Contains(line, "canary") {
-			t.Errorf("the log says %s", line)
+			t.Errorf("log line: %s", line)
 		}
 	}
 }

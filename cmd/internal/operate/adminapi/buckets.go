@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// keyOf is a key as messages have it.
+// keyOf converts the parts of a key to a message.
 func keyOf(parts []rules.KeyPart) adminmsg.Key {
 	key := make(adminmsg.Key, len(parts))
 	for i, p := range parts {
@@ -22,7 +22,7 @@ func keyOf(parts []rules.KeyPart) adminmsg.Key {
 	return key
 }
 
-// partsOf is a key as rules have it.
+// partsOf converts the key of a message to parts.
 func partsOf(key adminmsg.Key) []rules.KeyPart {
 	if key == nil {
 		return nil
@@ -45,7 +45,7 @@ func namesOf(set *rules.Set, buckets []sluice.Bucket) (all []adminmsg.BucketName
 	return all
 }
 
-// peek tells how buckets stand. It changes nothing.
+// peek returns the state of buckets. It changes nothing.
 func (a *api) peek(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var in adminmsg.Selector
 	if err := readJSON(r, &in); err != nil {
@@ -82,7 +82,7 @@ func (a *api) stateOf(ctx context.Context, set *rules.Set, b *rules.TierBucket) 
 	return state, nil
 }
 
-// describe says what a peek said. A shadow rule that would deny does not allow.
+// describe converts the decision of a peek. A shadow-denied decision is not allowed.
 func describe(d *sluice.Decision) adminmsg.BucketState {
 	return adminmsg.BucketState{
 		Allowed: d.Allowed && !d.ShadowDenied, Limit: d.Limit, Remaining: d.Remaining,
@@ -90,7 +90,7 @@ func describe(d *sluice.Decision) adminmsg.BucketState {
 	}
 }
 
-// selected reads a body with a selector and finds the buckets.
+// selected decodes a body with a selector and returns the selected buckets.
 func (a *api) selected(r *http.Request, set *rules.Set, body any, s *adminmsg.Selector) ([]sluice.Bucket, error) {
 	if err := readJSON(r, body); err != nil {
 		return nil, err
@@ -98,13 +98,13 @@ func (a *api) selected(r *http.Request, set *rules.Set, body any, s *adminmsg.Se
 	return a.find(set, s)
 }
 
-// reset forgets what was spent, and lifts blocks.
+// reset resets the usage of buckets and lifts their blocks.
 func (a *api) reset(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var in adminmsg.Selector
 	set := a.Rules()
 	buckets, err := a.selected(r, set, &in, &in)
 	if err == nil {
-		// It is done also if the caller does not wait for it, or the log were not true.
+		// Without cancellation, because the audit log would otherwise not match the result if the client disconnects.
 		err = a.Limiter.ResetBuckets(context.WithoutCancel(r.Context()), buckets...)
 	}
 	a.audit(r, "reset", selectorOf(set, buckets), err, unknownRules(err, in.Rule)...)
@@ -114,22 +114,22 @@ func (a *api) reset(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return adminmsg.Changed{Buckets: namesOf(set, buckets)}, nil
 }
 
-// maxBlock is as far ahead as people can mean it.
+// maxBlock is the maximum duration of a block.
 const maxBlock = 366 * 24 * time.Hour
 
-// block denies for a while.
+// block blocks buckets for a duration, or lifts their blocks if it is 0.
 func (a *api) block(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var in adminmsg.Block
 	set := a.Rules()
 	buckets, err := a.selected(r, set, &in, &in.Selector)
-	length, wrong := strictyaml.ParseDuration(in.For)
+	length, wrong := strictyaml.ParseDuration(in.Duration)
 	if err == nil && (wrong != nil || length < 0 || length > maxBlock) {
-		err = problemf(http.StatusBadRequest, `for: write how long, at most a year, such as "10m" or "1d"; "0s" lifts a block`)
+		err = problemf(http.StatusBadRequest, `duration: write a duration of at most 366d, such as "10m" or "1d"; "0s" lifts a block`)
 	}
 	if err == nil {
 		err = a.Limiter.BlockBuckets(context.WithoutCancel(r.Context()), length, buckets...)
 	}
-	a.audit(r, "block", selectorOf(set, buckets), err, append(unknownRules(err, in.Rule), "for", length)...)
+	a.audit(r, "block", selectorOf(set, buckets), err, append(unknownRules(err, in.Rule), "duration", length)...)
 	if err != nil {
 		return nil, err
 	}
@@ -141,14 +141,14 @@ func (a *api) block(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return out, nil
 }
 
-// keys lists what the store holds.
+// keys lists a page of the buckets and blocks in the store.
 func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 	set := a.Rules()
-	q := sluice.ListOptions{PageToken: r.URL.Query().Get("after")}
-	if text := r.URL.Query().Get("n"); text != "" {
+	q := sluice.ListOptions{PageToken: r.URL.Query().Get("page_token")}
+	if text := r.URL.Query().Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > 1000 {
-			return nil, problemf(http.StatusBadRequest, "n: ask for 1 to 1000 keys at a time")
+			return nil, problemf(http.StatusBadRequest, "limit: write 1 to 1000 keys per page")
 		}
 		q.PageSize = n
 	}
@@ -159,16 +159,16 @@ func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 		}
 	}
 	if len(q.Rules) == 0 {
-		return nil, problemf(http.StatusNotFound, "there is no rule %q that counts: GET /v1/rules lists them", name)
+		return nil, problemf(http.StatusNotFound, "there is no active rule %q: GET /v1/rules lists the rules", name)
 	}
 	page, err := a.Limiter.ListBuckets(r.Context(), q)
 	if err != nil {
 		if p := problemOf(err); p.Status == http.StatusNotImplemented {
-			return nil, problemf(http.StatusNotImplemented, "this store cannot list its keys: POST /v1/peek looks at one, and GET /v1/top lists those that are limited most")
+			return nil, problemf(http.StatusNotImplemented, "this store cannot list its keys: use POST /v1/peek for one key, or GET /v1/top for the keys denied most often")
 		}
-		return nil, badAfter(q.PageToken, err)
+		return nil, badPageToken(q.PageToken, err)
 	}
-	out := adminmsg.KeyPage{Keys: []adminmsg.StoredKey{}, Next: page.NextPageToken}
+	out := adminmsg.KeyPage{Keys: []adminmsg.StoredKey{}, NextPageToken: page.NextPageToken}
 	for i := range page.Buckets {
 		if l := &page.Buckets[i]; l.Rule != nil {
 			out.Keys = append(out.Keys, listed(set, l))
@@ -177,16 +177,17 @@ func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return out, nil
 }
 
-// badAfter says in the API's words that a store does not know where a page is to begin. All else of a call was checked before it.
-func badAfter(after string, err error) error {
-	if after != "" && errors.Is(err, sluice.ErrInvalid) {
-		return problemf(http.StatusBadRequest, "after: %q is not the next of a page: write that of the page before, or leave it out to begin", after)
+// badPageToken replaces the error of a store that rejects a page token by one that names the API's field. All other
+// parameters of the call were checked before it.
+func badPageToken(token string, err error) error {
+	if token != "" && errors.Is(err, sluice.ErrInvalid) {
+		return problemf(http.StatusBadRequest, "page_token: %q is not a next_page_token: write that of the previous page, or leave it out for the first page", token)
 	}
 	return err
 }
 
 func listed(set *rules.Set, l *sluice.BucketInfo) adminmsg.StoredKey {
-	k := adminmsg.StoredKey{Rule: l.Rule.Name, Digest: l.KeyDigest, Blocked: l.Blocked, KeptSeconds: l.ExpiresIn.Seconds()}
+	k := adminmsg.StoredKey{Rule: l.Rule.Name, Digest: l.KeyDigest, Blocked: l.Blocked, ExpiresInSeconds: l.ExpiresIn.Seconds()}
 	if l.KeyDigest == "" {
 		k.Key = keyOf(set.KeyParts(l.Rule, l.Key))
 	}

@@ -44,7 +44,7 @@ var stores = []struct {
 	{"memcached", openMemcached, false},
 }
 
-// Somebody is looked at, reset, blocked and let go, whatever the store.
+// Peek, reset, block and unblock work with every store.
 func TestBuckets(t *testing.T) {
 	for _, s := range stores {
 		t.Run(s.name, func(t *testing.T) {
@@ -63,17 +63,17 @@ func TestBuckets(t *testing.T) {
 			expectBoth("reset", "2/2 store", "5/5 store")
 
 			before := time.Now().Truncate(time.Second)
-			blocked := o.post(200, "/v1/block", user+`,"for":"10m"}`)
+			blocked := o.post(200, "/v1/block", user+`,"duration":"10m"}`)
 			until, err := time.Parse(time.RFC3339, blocked["until"].(string))
 			if err != nil || until.Before(before.Add(10*time.Minute)) || until.After(time.Now().Add(10*time.Minute)) {
 				t.Errorf("blocked until %v, %v", blocked["until"], err)
 			}
 			expectBoth("blocked", "0/2 store denied blocked", "0/5 store denied blocked")
-			if lifted := o.post(200, "/v1/block", user+`,"for":"0s"}`); lifted["until"] != nil {
-				t.Errorf("lifted, and yet blocked until %v", lifted["until"])
+			if lifted := o.post(200, "/v1/block", user+`,"duration":"0s"}`); lifted["until"] != nil {
+				t.Errorf("lifted, but blocked until %v", lifted["until"])
 			}
 			expectBoth("lifted", "2/2 store", "5/5 store")
-			o.post(200, "/v1/block", `{"rule":"user#2","key":{"header:X-User":"ada"},"for":"1h"}`)
+			o.post(200, "/v1/block", `{"rule":"user#2","key":{"header:X-User":"ada"},"duration":"1h"}`)
 			expectBoth("one of two blocked", "2/2 store", "0/5 store denied blocked")
 
 			o.spend("messaging/message_type/to_number", 7, "message_type", "sms", "to_number", "1")
@@ -91,7 +91,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// keys lists what is stored, where names are.
+// keys checks the list of stored keys, for stores that can list them.
 func (o *office) keys(lists bool) {
 	t := o.t
 	t.Helper()
@@ -104,21 +104,21 @@ func (o *office) keys(lists bool) {
 	o.spend("user", 1, "header:X-User", "eve\n")
 	seen := map[string]bool{}
 	for _, bad := range []string{"x", "1/x", "-1/0"} {
-		if detail := o.get(400, "/v1/keys?rule=user&after="+bad)["detail"].(string); !strings.HasPrefix(detail, fmt.Sprintf("after: %q is not the next of a page", bad)) ||
+		if detail := o.get(400, "/v1/keys?rule=user&page_token="+bad)["detail"].(string); !strings.HasPrefix(detail, fmt.Sprintf("page_token: %q is not a next_page_token", bad)) ||
 			strings.Contains(detail, "PageToken") || strings.Contains(detail, "store:") {
-			t.Errorf("after=%s: %s", bad, detail)
+			t.Errorf("page_token=%s: %s", bad, detail)
 		}
 	}
 	after := ""
 	for range 100 {
-		page := o.get(200, "/v1/keys?n=1&rule=user&after="+after)
+		page := o.get(200, "/v1/keys?limit=1&rule=user&page_token="+after)
 		for _, x := range page["keys"].([]any) {
 			k := x.(map[string]any)
 			if k["key"] != nil {
 				seen[k["rule"].(string)+" "+k["key"].(map[string]any)["header:X-User"].(string)] = true
 			}
 		}
-		if after = page["next"].(string); after == "" {
+		if after = page["next_page_token"].(string); after == "" {
 			break
 		}
 	}
@@ -126,14 +126,14 @@ func (o *office) keys(lists bool) {
 		t.Errorf("listed are %v", seen)
 	}
 	o.get(http.StatusNotFound, "/v1/keys?rule=nobody")
-	o.get(http.StatusBadRequest, "/v1/keys?n=0")
-	o.get(http.StatusBadRequest, "/v1/keys?n=1001")
+	o.get(http.StatusBadRequest, "/v1/keys?limit=0")
+	o.get(http.StatusBadRequest, "/v1/keys?limit=1001")
 	if page := o.get(200, "/v1/keys"); len(page["keys"].([]any)) == 0 {
-		t.Error("nothing is listed of all rules")
+		t.Error("no keys are listed without a rule")
 	}
 }
 
-// What cannot be meant is refused with what to write instead.
+// Invalid selectors are rejected, with a hint how to write them.
 func TestSelectorsTeach(t *testing.T) {
 	o := newOffice(t, memstore.New())
 	for _, tt := range []struct {
@@ -141,15 +141,15 @@ func TestSelectorsTeach(t *testing.T) {
 		status int
 		want   string
 	}{
-		{`{}`, 400, "say what is meant in one way"},
-		{`{"rule":"user","domain":"d"}`, 400, "say what is meant in one way"},
-		{`{"key":{"a":"b"}}`, 400, "say what is meant in one way"},
-		{`{"request":{"path":"/"},"descriptor":[]}`, 400, "say what is meant in one way"},
+		{`{}`, 400, "write exactly one selector"},
+		{`{"rule":"user","domain":"d"}`, 400, "write exactly one selector"},
+		{`{"key":{"a":"b"}}`, 400, "write exactly one selector"},
+		{`{"request":{"path":"/"},"descriptor":[]}`, 400, "write exactly one selector"},
 		{`{"rule":"usr","key":{}}`, 404, `did you mean "user"?`},
 		{`{"rule":"off"}`, 404, `"off" is not enabled`},
-		{`{"rule":"user","key":{}}`, 400, "the rule counts by header:X-User"},
-		{`{"rule":"user","key":{"header:X-User":7}}`, 400, "is no text"},
-		{`{"rule":"user","key":["a"]}`, 400, "write an object of texts"},
+		{`{"rule":"user","key":{}}`, 400, "the rule counts per header:X-User"},
+		{`{"rule":"user","key":{"header:X-User":7}}`, 400, "is not a string"},
+		{`{"rule":"user","key":["a"]}`, 400, "write an object whose values are strings"},
 		{`{"rule":"user","keys":{}}`, 400, `unknown field "keys"`},
 		{`{"rule":"user"} {}`, 400, "something follows the JSON"},
 		{`{"rule":"user"`, 400, "unexpected EOF"},
@@ -163,16 +163,16 @@ func TestSelectorsTeach(t *testing.T) {
 		{`{"request":{"path":"posts"}}`, 400, "does not begin with a slash"},
 		{`{"request":{"path":"/posts","method":"G T"}}`, 400, "is not a method"},
 		{`{"request":{"path":"/posts","ip":"me"}}`, 400, `ip "me": write an address`},
-		{`{"request":{"path":"/posts","headers":{"a b":"c"}}}`, 400, "is not the name of a header"},
-		{`{"request":{"path":"/posts","headers":{"a":"c\nd"}}}`, 400, "has a line break"},
-		{`{"request":{"path":"/nothing"}}`, 404, "POST /v1/explain says why"},
+		{`{"request":{"path":"/posts","headers":{"a b":"c"}}}`, 400, "is not a header name"},
+		{`{"request":{"path":"/posts","headers":{"a":"c\nd"}}}`, 400, "contains a line break"},
+		{`{"request":{"path":"/nothing"}}`, 404, "POST /v1/explain shows the reason"},
 		{`{"request":{"path":"/a%2Fb"}}`, 400, "escaped slash"},
-		{`{"rule":"user","key":{"header:X-User":"` + strings.Repeat("x", 70_000) + `"}}`, 413, "more than 65536 bytes"},
+		{`{"rule":"user","key":{"header:X-User":"` + strings.Repeat("x", 70_000) + `"}}`, 413, "body larger than 65536 bytes"},
 	} {
 		for _, path := range []string{"/v1/peek", "/v1/reset", "/v1/block"} {
 			body := tt.body
 			if path == "/v1/block" && strings.HasSuffix(body, "}") && body != "{}" && !strings.HasSuffix(body, "} {}") {
-				body = strings.TrimSuffix(body, "}") + `,"for":"1m"}`
+				body = strings.TrimSuffix(body, "}") + `,"duration":"1m"}`
 			}
 			if got := o.post(tt.status, path, body)["detail"].(string); !strings.Contains(got, tt.want) {
 				t.Errorf("%s %.100s: %s, want %s", path, tt.body, got, tt.want)
@@ -180,16 +180,16 @@ func TestSelectorsTeach(t *testing.T) {
 		}
 	}
 	for _, length := range []string{"", "soon", "-1s", "10000h", "5"} {
-		body := `{"rule":"user","key":{"header:X-User":"a"},"for":"` + length + `"}`
+		body := `{"rule":"user","key":{"header:X-User":"a"},"duration":"` + length + `"}`
 		if got := o.post(400, "/v1/block", body)["detail"].(string); !strings.Contains(got, `"10m"`) {
-			t.Errorf("for %q: %s", length, got)
+			t.Errorf("duration %q: %s", length, got)
 		}
 	}
 	expect(t, "nothing came of it", states(o.post(200, "/v1/peek", `{"rule":"user","key":{"header:X-User":"a"}}`)),
 		`user {"header:X-User":"a"} 2/2 store, user#2 {"header:X-User":"a"} 5/5 store`)
 }
 
-// A store that is away is said so, and no change is claimed.
+// With an unavailable store the response is 503, and no change is reported.
 func TestStoreAway(t *testing.T) {
 	server := redistest.Start(t)
 	s, err := redisstore.Open(redisstore.Config{URL: server.URL()})
@@ -203,24 +203,24 @@ func TestStoreAway(t *testing.T) {
 	for _, call := range []string{"reset", "block"} {
 		body := `{"rule":"user","key":{"header:X-User":"a"}}`
 		if call == "block" {
-			body = `{"rule":"user","key":{"header:X-User":"a"},"for":"1m"}`
+			body = `{"rule":"user","key":{"header:X-User":"a"},"duration":"1m"}`
 		}
-		if p := o.post(http.StatusServiceUnavailable, "/v1/"+call, body); !strings.Contains(p["detail"].(string), "the store does not answer") {
+		if p := o.post(http.StatusServiceUnavailable, "/v1/"+call, body); !strings.Contains(p["detail"].(string), "store unavailable, changes are not confirmed") {
 			t.Errorf("%s: %v", call, p["detail"])
 		}
 	}
 	lines := o.log.lines()
-	if last := lines[len(lines)-1]; !strings.Contains(last, "what=block") || !strings.Contains(last, "the store does not answer") || strings.Contains(last, "outcome=done") {
-		t.Errorf("the log says %s", last)
+	if last := lines[len(lines)-1]; !strings.Contains(last, "action=block") || !strings.Contains(last, "store unavailable, changes are not confirmed") || strings.Contains(last, "outcome=done") {
+		t.Errorf("the log has %s", last)
 	}
 	expect(t, "what decides", states(o.post(200, "/v1/peek", `{"rule":"pair","key":{"path:id":"7","ip":"192.0.2.1"}}`)),
 		`pair {"ip":"192.0.2.1","path:id":"7"} 0/4 closed denied`)
-	if why := o.post(200, "/v1/explain", `{"request":{"path":"/users/7","ip":"192.0.2.1"}}`)["why"].(string); !strings.Contains(why, "the store does not answer") {
+	if why := o.post(200, "/v1/explain", `{"request":{"path":"/users/7","ip":"192.0.2.1"}}`)["reason"].(string); !strings.Contains(why, "store unavailable") {
 		t.Errorf("explain says %s", why)
 	}
 }
 
-// Rules that are in no file are named by a text, as it is or as top writes it.
+// The key of a rule that is in no file is one string, plain or quoted as in /v1/top.
 func TestKeyedRules(t *testing.T) {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "resp", Limit: sluice.PerHour(5)}))
 	o := newOffice(t, memstore.New(), func(c *adminapi.Config) { c.Keyed = []*sluice.Rule{rule} })

@@ -1,6 +1,6 @@
-// Package adminapi is the API for operators: what the rules are and what they do, where a key stands, resets, blocks, the
-// kill switch, reloading. It has a listener of its own.
+// Package adminapi is the HTTP API for operators: it shows rules, their decisions and the state of keys, resets and blocks
+// keys, suspends rules, and reloads rule files. It has its own listener.
 //
-// Who may use it is decided here: by a token or a client's certificate, or by being on the same machine. A web page that
-// somebody on that machine looks at may not, whatever name it gives the listener. Every change is one line in the log.
+// Requests are authorized by a token or a client certificate, or because the listener is reachable only over loopback.
+// Requests that a web page in a local browser could send are rejected. Every change is logged in one line.
 package adminapi

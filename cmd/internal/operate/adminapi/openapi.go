@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// OpenAPI describes the API. The tests hold it and the answers to each other.
+// OpenAPI is the OpenAPI description of the API. The tests check all requests and responses against it.
 //
 //go:embed openapi.yaml
 var OpenAPI []byte

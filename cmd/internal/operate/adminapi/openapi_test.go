@@ -34,7 +34,7 @@ var theContract = sync.OnceValues(func() (*contract, error) {
 	if err := yaml.Unmarshal(adminapi.OpenAPI, &file); err != nil {
 		return nil, err
 	}
-	b, err := json.Marshal(file) // which also writes out what is referred to by *
+	b, err := json.Marshal(file) // also resolves YAML aliases
 	if err != nil {
 		return nil, err
 	}
@@ -72,10 +72,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Durations are numbers of seconds, and their names end in _seconds.
+// Durations are in seconds, and their names end in _seconds.
 func TestDurationsAreSeconds(t *testing.T) {
 	for _, field := range theFields().WrongUnits("_seconds") {
-		t.Errorf("%s is a duration: its name is to end in _seconds", field)
+		t.Errorf("%s is a duration: its name must end in _seconds", field)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestRareFields(t *testing.T) {
 	o.get(200, "/v1/queue/item?id=c")
 }
 
-// check compares a JSON text with the schema at a place of the file.
+// check validates a JSON text against the schema at a path of the file.
 func (c *contract) check(place, text string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +126,7 @@ func pointer(parts ...string) string {
 	return b.String()
 }
 
-// keepsContract wants an answer to be as the file says, and a body that was taken too.
+// keepsContract fails the test unless the response and, if it was accepted, the request body match the file.
 func keepsContract(t testing.TB, method, path, body string, got answer) {
 	t.Helper()
 	c, err := theContract()
@@ -141,16 +141,16 @@ func keepsContract(t testing.TB, method, path, body string, got answer) {
 	case strings.HasPrefix(path, "/debug/pprof/"), method == http.MethodHead:
 		return
 	case got.status >= 400 && kind != "application/problem+json":
-		t.Errorf("%s %s: %d is of the type %s", method, path, got.status, kind)
+		t.Errorf("%s %s: %d has the Content-Type %s", method, path, got.status, kind)
 		return
 	case got.status >= 400:
 	case !known:
-		t.Errorf("%s %s answers %d and is not in openapi.yaml", method, path, got.status)
+		t.Errorf("%s %s returns %d, and the operation is not in openapi.yaml", method, path, got.status)
 		return
 	case kind != "application/json":
 		content := operation["responses"].(map[string]any)["200"].(map[string]any)["content"].(map[string]any)
 		if content[kind] == nil {
-			t.Errorf("%s %s is of the type %s, which is not in openapi.yaml", method, path, kind)
+			t.Errorf("%s %s has the Content-Type %s, which is not in openapi.yaml", method, path, kind)
 		}
 		return
 	default:
@@ -160,16 +160,16 @@ func keepsContract(t testing.TB, method, path, body string, got answer) {
 		t.Errorf("%s %s responds with fields that openapi.yaml does not have: %q", method, path, undocumented)
 	}
 	if err := c.check(place, got.body); err != nil {
-		t.Errorf("%s %s answers what openapi.yaml does not say: %v\n%s", method, path, err, got.body)
+		t.Errorf("%s %s: the response does not match openapi.yaml: %v\n%s", method, path, err, got.body)
 	}
 	if got.status == 200 && body != "" && operation["requestBody"] != nil {
 		if err := c.check(pointer("paths", path, strings.ToLower(method), "requestBody", "content", "application/json", "schema"), body); err != nil {
-			t.Errorf("%s %s takes what openapi.yaml does not say: %v\n%s", method, path, err, body)
+			t.Errorf("%s %s: the accepted body does not match openapi.yaml: %v\n%s", method, path, err, body)
 		}
 	}
 }
 
-// The file is served, and describes every call and none that there is not. What calls answer is compared in all tests.
+// The file is served and describes exactly the calls that exist. All tests compare responses with it.
 func TestOpenAPI(t *testing.T) {
 	o := newOffice(t, memstore.New(), func(c *adminapi.Config) {
 		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/plain") })
@@ -184,12 +184,12 @@ func TestOpenAPI(t *testing.T) {
 	for path, operations := range c.paths {
 		for _, method := range []string{"GET", "POST", "PUT", "DELETE", "PATCH"} {
 			_, described := operations[strings.ToLower(method)]
-			if path == "/v1/watch" && described { // which would not end
+			if path == "/v1/watch" && described { // its response would not end
 				continue
 			}
 			got := o.ask(method, path, "", "X-Sluice-Admin", "1")
 			if there := got.status != 404 && got.status != 405; there != described {
-				t.Errorf("%s %s answers %d, and that it is described is %v", method, path, got.status, described)
+				t.Errorf("%s %s returns %d, described: %v", method, path, got.status, described)
 			}
 		}
 	}

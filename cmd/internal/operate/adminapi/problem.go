@@ -17,13 +17,13 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// apiError is an error that callers are told.
+// apiError is an error with an HTTP status, which is sent to the client.
 type apiError struct {
 	Status int
 	Detail string
-	Faults []adminmsg.Fault // of rules
+	Errors []adminmsg.RuleError
 
-	// Of a 429: what can be spent at once of the limit, and when there is room again.
+	// For 429: the limit of wrong tokens at once, and the time until the next one is accepted.
 	limit      int64
 	retryAfter time.Duration
 }
@@ -34,7 +34,7 @@ func problemf(status int, format string, args ...any) *apiError {
 	return &apiError{Status: status, Detail: fmt.Sprintf(format, args...)}
 }
 
-// problemOf finds out whose fault an error is.
+// problemOf returns the error with the HTTP status for err.
 func problemOf(err error) *apiError {
 	var p *apiError
 	switch {
@@ -49,7 +49,7 @@ func problemOf(err error) *apiError {
 	case errors.Is(err, sluice.ErrStoreFull):
 		return problemf(http.StatusInsufficientStorage, "%v", err)
 	case errors.Is(err, sluice.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		return problemf(http.StatusServiceUnavailable, "the store does not answer, so that nothing is known to have changed: %v", err)
+		return problemf(http.StatusServiceUnavailable, "store unavailable, changes are not confirmed: send the request again: %v", err)
 	}
 	return problemf(http.StatusInternalServerError, "%v", err)
 }
@@ -60,8 +60,8 @@ func writeProblem(w http.ResponseWriter, err error) {
 	if e.Status == http.StatusTooManyRequests {
 		quota.SetProblem(w.Header(), p, e.limit, e.retryAfter)
 	}
-	if len(e.Faults) > 0 {
-		p.Faults, _ = json.Marshal(e.Faults) // it cannot fail
+	if len(e.Errors) > 0 {
+		p.Errors, _ = json.Marshal(e.Errors) // never fails
 	}
 	p.Write(w)
 }
@@ -73,19 +73,19 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 
 func writeBody(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
-	if err != nil { // nothing here is of a kind that could fail
+	if err != nil { // does not happen: all bodies can be marshalled
 		status, b = http.StatusInternalServerError, []byte(`{}`)
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(append(b, '\n'))
 }
 
-// readJSON reads a body.
+// readJSON decodes the body of a request into to, a pointer.
 func readJSON(r *http.Request, to any) error {
 	b, err := jsonbody.Read(r.Body, nil, maxBody)
 	if errors.Is(err, jsonbody.ErrTooLarge) {
 		bounds.AdminBody.Reached()
-		return problemf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", maxBody)
+		return problemf(http.StatusRequestEntityTooLarge, "body larger than %d bytes: send less in one request", maxBody)
 	}
 	if err == nil {
 		err = jsonbody.Decode(b, to)

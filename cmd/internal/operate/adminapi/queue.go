@@ -10,45 +10,46 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 )
 
-// Queue is what operators may ask and have done about requests that are kept for later.
+// Queue is the operator's interface to the durable queue.
 type Queue struct {
 	Counts func(ctx context.Context) adminmsg.QueueCounts
-	// List lists up to n of a state, "" being all that are not done, and tells where to go on; "" at the end.
-	List func(ctx context.Context, state, after string, n int) (items []adminmsg.QueueItem, next string, err error)
+	// List returns up to limit items in a state, or all queued, delivering and dead items if it is "", and the token of the
+	// next page, "" on the last.
+	List func(ctx context.Context, state, token string, limit int) (items []adminmsg.QueueItem, next string, err error)
 	Get  func(ctx context.Context, id string) (adminmsg.QueueItem, error)
-	// Cancel and Replay return the item with the state that they have written.
-	Cancel, Replay func(ctx context.Context, id string) (adminmsg.QueueItem, error)
+	// Cancel and Requeue return the item with its new state.
+	Cancel, Requeue func(ctx context.Context, id string) (adminmsg.QueueItem, error)
 }
 
-// What a queue says that cannot do what it is asked.
+// Errors of the functions of a [Queue].
 var (
-	ErrNoItem    = errors.New("there is no such request, or it is no longer kept")
-	ErrItemState = errors.New("it cannot be done to this request now")
-	ErrQueueDown = errors.New("the queue cannot be read or written now")
+	ErrNoItem    = errors.New("no such queue item, or its result has expired")
+	ErrItemState = errors.New("not possible in the current state of the item")
+	ErrQueueDown = errors.New("queue unavailable")
 )
 
-// queueRoutes are what is asked about the queue.
+// queueRoutes returns the handlers of the queue, by path and method.
 func (a *api) queueRoutes() map[string]map[string]handler {
-	there := func(h handler) handler {
+	withQueue := func(h handler) handler {
 		return func(w http.ResponseWriter, r *http.Request) (any, error) {
 			if a.Queue == nil {
-				return nil, problemf(http.StatusNotImplemented, "there is no queue: set queue.directory or queue.url in the configuration")
+				return nil, problemf(http.StatusNotImplemented, "the queue is disabled: set queue.directory or queue.url in the configuration")
 			}
 			return h(w, r)
 		}
 	}
 	return map[string]map[string]handler{
-		"/v1/queue":        {http.MethodGet: there(a.listQueue)},
-		"/v1/queue/item":   {http.MethodGet: there(a.queueItem)},
-		"/v1/queue/cancel": {http.MethodPost: there(a.changeItem("cancel"))},
-		"/v1/queue/replay": {http.MethodPost: there(a.changeItem("replay"))},
+		"/v1/queue":         {http.MethodGet: withQueue(a.listQueue)},
+		"/v1/queue/item":    {http.MethodGet: withQueue(a.queueItem)},
+		"/v1/queue/cancel":  {http.MethodPost: withQueue(a.changeItem("cancel"))},
+		"/v1/queue/requeue": {http.MethodPost: withQueue(a.changeItem("requeue"))},
 	}
 }
 
 func queueProblem(err error) error {
 	switch {
 	case errors.Is(err, ErrNoItem):
-		return problemf(http.StatusNotFound, "%v: GET /v1/queue lists them", err)
+		return problemf(http.StatusNotFound, "%v: GET /v1/queue lists the items", err)
 	case errors.Is(err, ErrItemState):
 		return problemf(http.StatusConflict, "%v", err)
 	case errors.Is(err, ErrQueueDown):
@@ -57,36 +58,36 @@ func queueProblem(err error) error {
 	return err
 }
 
-// listQueue lists what is kept.
+// listQueue returns the counts of the queue and a page of items.
 func (a *api) listQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
-	n, query := 100, r.URL.Query()
-	if text := query.Get("n"); text != "" {
+	limit, query := 100, r.URL.Query()
+	if text := query.Get("limit"); text != "" {
 		var err error
-		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > 1000 {
-			return nil, problemf(http.StatusBadRequest, "n: ask for 1 to 1000 requests at a time")
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > 1000 {
+			return nil, problemf(http.StatusBadRequest, "limit: write 1 to 1000 items per page")
 		}
 	}
 	state := query.Get("state")
 	switch state {
 	case "", "queued", "delivering", "dead", "done", "cancelled":
 	default:
-		return nil, problemf(http.StatusBadRequest, "state: write queued, delivering, dead, done or cancelled; without it all are listed that are not done")
+		return nil, problemf(http.StatusBadRequest, "state: write queued, delivering, dead, done or cancelled, or leave it out for queued, delivering and dead items")
 	}
-	after := query.Get("after")
-	if _, err := strconv.ParseUint(after, 10, 64); after != "" && err != nil {
-		return nil, problemf(http.StatusBadRequest, "after: write the next of the page before")
+	token := query.Get("page_token")
+	if _, err := strconv.ParseUint(token, 10, 64); token != "" && err != nil {
+		return nil, problemf(http.StatusBadRequest, "page_token: write the next_page_token of the previous page")
 	}
-	items, next, err := a.Queue.List(r.Context(), state, after, n)
+	items, next, err := a.Queue.List(r.Context(), state, token, limit)
 	if err != nil {
 		return nil, queueProblem(err)
 	}
 	for i := range items {
 		a.name(&items[i])
 	}
-	return adminmsg.QueuePage{Counts: a.Queue.Counts(r.Context()), Items: append([]adminmsg.QueueItem{}, items...), Next: next}, nil
+	return adminmsg.QueuePage{Counts: a.Queue.Counts(r.Context()), Items: append([]adminmsg.QueueItem{}, items...), NextPageToken: next}, nil
 }
 
-// name writes whose room a request waits for as people read it.
+// name sets the key of an item from its encoded form.
 func (a *api) name(it *adminmsg.QueueItem) {
 	it.Key = keyOf(a.Rules().KeyParts(&sluice.Rule{Name: it.Rule}, it.RawKey))
 }
@@ -94,7 +95,7 @@ func (a *api) name(it *adminmsg.QueueItem) {
 func (a *api) queueItem(_ http.ResponseWriter, r *http.Request) (any, error) {
 	id := r.URL.Query().Get("id")
 	if id == "" {
-		return nil, problemf(http.StatusBadRequest, "id: write which request, as it was told with 202")
+		return nil, problemf(http.StatusBadRequest, "id: write the ID of a queue item, as in the 202 response or in GET /v1/queue")
 	}
 	it, err := a.Queue.Get(r.Context(), id)
 	if err != nil {
@@ -104,24 +105,24 @@ func (a *api) queueItem(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return it, nil
 }
 
-// changeItem cancels or replays a request.
+// changeItem cancels or requeues a queue item.
 func (a *api) changeItem(what string) handler {
 	return func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		var in adminmsg.QueueID
 		var it adminmsg.QueueItem
 		err := readJSON(r, &in)
 		if err == nil && in.ID == "" {
-			err = problemf(http.StatusBadRequest, "id: write which request, as it was told with 202")
+			err = problemf(http.StatusBadRequest, "id: write the ID of a queue item, as in the 202 response or in GET /v1/queue")
 		}
 		if err == nil {
 			do := a.Queue.Cancel
-			if what == "replay" {
-				do = a.Queue.Replay
+			if what == "requeue" {
+				do = a.Queue.Requeue
 			}
 			it, err = do(context.WithoutCancel(r.Context()), in.ID)
 			err = queueProblem(err)
 		}
-		a.audit(r, "queue "+what, "", err, "id", in.ID)
+		a.audit(r, "queue "+what, "", err, "queue_item", in.ID)
 		if err != nil {
 			return nil, err
 		}

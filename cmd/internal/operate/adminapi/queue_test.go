@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// kept is a queue as the API sees it. The real one is behind it in the tests of cmd/sluice.
+// kept configures a fake queue. The tests of cmd/sluice use the real one.
 func kept(t *testing.T) func(*adminapi.Config) {
 	t.Helper()
 	now := time.Now()
@@ -41,7 +41,7 @@ func kept(t *testing.T) func(*adminapi.Config) {
 				return adminmsg.QueueItem{}, err
 			}
 			if it.State != from {
-				return adminmsg.QueueItem{}, fmt.Errorf("%w: it is %s", adminapi.ErrItemState, it.State)
+				return adminmsg.QueueItem{}, fmt.Errorf("%w: %s", adminapi.ErrItemState, it.State)
 			}
 			it.State = to
 			return *it, nil
@@ -68,7 +68,7 @@ func kept(t *testing.T) func(*adminapi.Config) {
 				}
 				return *it, nil
 			},
-			Cancel: change("queued", "cancelled"), Replay: change("dead", "queued"),
+			Cancel: change("queued", "cancelled"), Requeue: change("dead", "queued"),
 		}
 	}
 }
@@ -76,16 +76,16 @@ func kept(t *testing.T) func(*adminapi.Config) {
 func TestQueue(t *testing.T) {
 	o := newOffice(t, memstore.New(), kept(t))
 	page := o.get(200, "/v1/queue")
-	if items := page["items"].([]any); len(items) != 2 || page["next"] != "" || page["counts"].(map[string]any)["dead"] != 1.0 {
+	if items := page["items"].([]any); len(items) != 2 || page["next_page_token"] != "" || page["counts"].(map[string]any)["dead"] != 1.0 {
 		t.Errorf("%v", page)
 	}
-	if page := o.get(200, "/v1/queue?n=1"); page["next"] != "7" {
+	if page := o.get(200, "/v1/queue?limit=1"); page["next_page_token"] != "7" {
 		t.Errorf("%v", page)
 	}
-	if items := o.get(200, "/v1/queue?state=dead&after=3")["items"].([]any); len(items) != 1 || items[0].(map[string]any)["id"] != "b" {
+	if items := o.get(200, "/v1/queue?state=dead&page_token=3")["items"].([]any); len(items) != 1 || items[0].(map[string]any)["id"] != "b" {
 		t.Errorf("%v", items)
 	}
-	for _, path := range []string{"/v1/queue?n=0", "/v1/queue?n=x", "/v1/queue?state=x", "/v1/queue?after=x", "/v1/queue/item"} {
+	for _, path := range []string{"/v1/queue?limit=0", "/v1/queue?limit=x", "/v1/queue?state=x", "/v1/queue?page_token=x", "/v1/queue/item"} {
 		o.get(400, path)
 	}
 	if it := o.get(200, "/v1/queue/item?id=b"); it["error"] != "no" || it["result"].(map[string]any)["status"] != 500.0 {
@@ -98,19 +98,19 @@ func TestQueue(t *testing.T) {
 		status          int
 		path, id, state string
 	}{
-		{409, "replay", "a", ""},
+		{409, "requeue", "a", ""},
 		{409, "cancel", "b", ""},
 		{404, "cancel", "x", ""},
-		{503, "replay", "down", ""},
+		{503, "requeue", "down", ""},
 		{400, "cancel", "", ""},
 		{200, "cancel", "a", "cancelled"},
-		{200, "replay", "b", "queued"},
+		{200, "requeue", "b", "queued"},
 	} {
 		got := o.post(c.status, "/v1/queue/"+c.path, fmt.Sprintf(`{"id":%q}`, c.id))
 		if c.status == 200 && got["state"] != c.state {
 			t.Errorf("%s %s: %v", c.path, c.id, got)
 		}
-		if lines := o.log.lines(); len(lines) != 1 || !strings.Contains(lines[0], `what="queue `+c.path+`"`) {
+		if lines := o.log.lines(); len(lines) != 1 || !strings.Contains(lines[0], `action="queue `+c.path+`"`) {
 			t.Errorf("the log has %q", lines)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 const resetRulePath = "/v1/reset/rule"
 
-// resetRule forgets a page of what is counted under a rule, whatever the key.
+// resetRule resets a page of the keys of a rule.
 func (a *api) resetRule(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var in adminmsg.RuleReset
 	if err := readJSON(r, &in); err != nil {
@@ -21,18 +21,18 @@ func (a *api) resetRule(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var page sluice.ResetPage
 	all, err := a.rulesNamed(a.Rules(), in.Rule)
 	if err == nil {
-		// It is done also if the caller does not wait for it, or the log were not true.
-		page, err = a.Limiter.ResetRules(context.WithoutCancel(r.Context()), sluice.ResetOptions{Rules: all, PageToken: in.After, DryRun: in.DryRun})
+		// Without cancellation, because the audit log would otherwise not match the result if the client disconnects.
+		page, err = a.Limiter.ResetRules(context.WithoutCancel(r.Context()), sluice.ResetOptions{Rules: all, PageToken: in.PageToken, DryRun: in.DryRun})
 	}
 	if err != nil {
-		switch p := problemOf(badAfter(in.After, err)); {
+		switch p := problemOf(badPageToken(in.PageToken, err)); {
 		case p.Status == http.StatusBadRequest:
 			err = p
 		case p.Status == http.StatusServiceUnavailable && page.Removed > 0:
 			err = problemf(p.Status, "the store became unavailable after %d buckets of this page had been removed: send the request again: %v", page.Removed, err)
 		case p.Status == http.StatusNotImplemented:
-			err = problemf(p.Status, "this store cannot find the keys of a rule: POST /v1/reset resets those of one key, "+
-				"and a rule that is renamed in its file counts anew")
+			err = problemf(p.Status, "this store cannot list the keys of a rule: use POST /v1/reset for one key, "+
+				"or rename the rule in its file, which starts all its keys from zero")
 		}
 	}
 	if !in.DryRun {
@@ -41,14 +41,14 @@ func (a *api) resetRule(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := adminmsg.RuleWasReset{Rule: in.Rule, DryRun: in.DryRun, Next: page.NextPageToken}
+	out := adminmsg.RuleWasReset{Rule: in.Rule, DryRun: in.DryRun, NextPageToken: page.NextPageToken}
 	if page.Removed >= 0 {
 		out.Removed = &page.Removed
 	}
 	return out, nil
 }
 
-// auditRuleReset writes a line for each page. What was removed before something went wrong is removed.
+// auditRuleReset logs a line for each page. Buckets removed before an error stay removed and are logged.
 func (a *api) auditRuleReset(r *http.Request, in *adminmsg.RuleReset, page *sluice.ResetPage, err error) {
 	unknown := unknownRules(err, in.Rule)
 	if unknown != nil {
@@ -62,10 +62,10 @@ func (a *api) auditRuleReset(r *http.Request, in *adminmsg.RuleReset, page *slui
 	a.audit(r, "reset rule", in.Rule, err, more...)
 }
 
-// rulesNamed are all limits of a rule, or the one that is named.
+// rulesNamed returns all limits of the rule with this name, or the one limit with it.
 func (a *api) rulesNamed(set *rules.Set, name string) ([]*sluice.Rule, error) {
 	if name == "" {
-		return nil, problemf(http.StatusBadRequest, `say which rule: {"rule": "name"}`)
+		return nil, problemf(http.StatusBadRequest, `rule missing: write {"rule": "name"}`)
 	}
 	for _, rule := range a.Keyed {
 		if rule.Name == name {
@@ -82,7 +82,7 @@ func (a *api) rulesNamed(set *rules.Set, name string) ([]*sluice.Rule, error) {
 			}
 		}
 	}
-	_, err := set.Buckets(name, nil) // which knows what was meant
+	_, err := set.Buckets(name, nil) // returns the error with a suggestion
 	if err == nil {
 		err = rules.ErrUnknownRule
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-// All that is counted under a rule is forgotten, for all of its limits or one, and the log says who did it. To count is no
-// change.
+// All keys of a rule are reset, for all of its limits or one, and each page is logged. A dry run is not a change and is not
+// logged.
 func TestResetRule(t *testing.T) {
 	for _, s := range stores {
 		t.Run(s.name, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestResetRule(t *testing.T) {
 				return o.tree(status, o.ask("POST", path, body, "Authorization", "Bearer "+rightToken))
 			}
 			if s.name == "memcached" {
-				if p := post(501, "/v1/reset/rule", `{"rule":"user"}`); !strings.Contains(p["detail"].(string), "a rule that is renamed in its file counts anew") {
+				if p := post(501, "/v1/reset/rule", `{"rule":"user"}`); !strings.Contains(p["detail"].(string), "rename the rule in its file") {
 					t.Errorf("no advice: %v", p["detail"])
 				}
 				return
@@ -33,9 +33,9 @@ func TestResetRule(t *testing.T) {
 				o.spend("user", 2, "header:X-User", name)
 			}
 			o.spend("pair", 1, "path:id", "7", "ip", "192.0.2.1")
-			post(200, "/v1/block", `{"rule":"user","key":{"header:X-User":"mallory"},"for":"1h"}`)
+			post(200, "/v1/block", `{"rule":"user","key":{"header:X-User":"mallory"},"duration":"1h"}`)
 			o.log.lines()
-			// The block is one of each limit. What memory does not know is null.
+			// The block counts once per limit. The memory store cannot count: null.
 			removed := func(n float64) any {
 				if s.lists {
 					return n
@@ -45,7 +45,7 @@ func TestResetRule(t *testing.T) {
 			all := func(body string) any {
 				t.Helper()
 				p := post(200, "/v1/reset/rule", body)
-				if p["next"] != "" || p["dry_run"] != strings.Contains(body, "dry_run") {
+				if p["next_page_token"] != "" || p["dry_run"] != strings.Contains(body, "dry_run") {
 					t.Errorf("%v", p)
 				}
 				return p["removed"]
@@ -54,7 +54,7 @@ func TestResetRule(t *testing.T) {
 				t.Errorf("%v would be removed", got)
 			}
 			if lines := o.log.lines(); len(lines) != 0 {
-				t.Errorf("counting is logged: %q", lines)
+				t.Errorf("a dry run is logged: %q", lines)
 			}
 			if got := all(`{"rule":"user#2"}`); got != removed(4) {
 				t.Errorf("%v of one limit were removed", got)
@@ -64,10 +64,10 @@ func TestResetRule(t *testing.T) {
 			if got := all(`{"rule":"user"}`); got != removed(4) {
 				t.Errorf("%v were removed", got)
 			}
-			if lines := o.log.lines(); len(lines) != 2 || !strings.Contains(lines[1], `who=token`) ||
-				!strings.Contains(lines[1], `what="reset rule" selector=user `) || !strings.HasSuffix(lines[1], ` last=true outcome=done`) ||
+			if lines := o.log.lines(); len(lines) != 2 || !strings.Contains(lines[1], `principal=token`) ||
+				!strings.Contains(lines[1], `action="reset rule" selector=user `) || !strings.HasSuffix(lines[1], ` last=true outcome=done`) ||
 				strings.Contains(lines[1], "removed=4") != s.lists {
-				t.Errorf("the log says %q", lines)
+				t.Errorf("the log has %q", lines)
 			}
 			for _, name := range []string{"ada", "mallory"} {
 				expect(t, name, peek(`{"rule":"user","key":{"header:X-User":"`+name+`"}}`), `user {"header:X-User":"`+name+`"} 2/2 store, user#2 {"header:X-User":"`+name+`"} 5/5 store`)
@@ -77,17 +77,17 @@ func TestResetRule(t *testing.T) {
 			all(`{"rule":"messaging/message_type"}`)
 			o.log.lines()
 			for body, want := range map[string]string{
-				`{}`:                              "400 say which rule",
-				`{"rule":"usr"}`:                  `404 did you mean \"user\"?`,
-				`{"rule":"off"}`:                  "404 is not enabled",
-				`{"rule":"user","after":"x"}`:     `400 after: \"x\" is not the next of a page`,
-				`{"rule":"user","key":{"a":"b"}}`: `400 unknown field \"key\"`,
+				`{}`:                               "400 rule missing",
+				`{"rule":"usr"}`:                   `404 did you mean \"user\"?`,
+				`{"rule":"off"}`:                   "404 is not enabled",
+				`{"rule":"user","page_token":"x"}`: `400 page_token: \"x\" is not a next_page_token`,
+				`{"rule":"user","key":{"a":"b"}}`:  `400 unknown field \"key\"`,
 			} {
 				if a := o.ask("POST", "/v1/reset/rule", body, "Authorization", "Bearer "+rightToken); strconv.Itoa(a.status) != want[:3] || !strings.Contains(a.body, want[4:]) {
 					t.Errorf("%s: %s, want %s", body, a.body, want)
 				}
 				if lines := o.log.lines(); len(lines) != 1 || !strings.Contains(lines[0], "outcome=\"failed: ") {
-					t.Errorf("%s: the log says %q", body, lines)
+					t.Errorf("%s: the log has %q", body, lines)
 				}
 			}
 			o.tree(401, o.ask("POST", "/v1/reset/rule", `{"rule":"user"}`))
@@ -95,7 +95,7 @@ func TestResetRule(t *testing.T) {
 	}
 }
 
-// A store that is away is said so, and the log claims nothing.
+// With an unavailable store the response is 503, and the log reports no change.
 func TestResetRuleStoreAway(t *testing.T) {
 	server := redistest.Start(t)
 	s, err := redisstore.Open(redisstore.Config{URL: server.URL()})
@@ -107,15 +107,15 @@ func TestResetRuleStoreAway(t *testing.T) {
 	o.post(200, "/v1/reset/rule", `{"rule":"user"}`)
 	server.Kill()
 	o.log.lines()
-	if p := o.post(503, "/v1/reset/rule", `{"rule":"user"}`); !strings.Contains(p["detail"].(string), "the store does not answer") {
+	if p := o.post(503, "/v1/reset/rule", `{"rule":"user"}`); !strings.Contains(p["detail"].(string), "store unavailable, changes are not confirmed") {
 		t.Errorf("%v", p["detail"])
 	}
 	if lines := o.log.lines(); len(lines) != 1 || strings.Contains(lines[0], "outcome=done") || !strings.Contains(lines[0], "last=false") {
-		t.Errorf("the log says %q", lines)
+		t.Errorf("the log has %q", lines)
 	}
 }
 
-// Without a token the listener is this machine's own, and its operators may.
+// Without a token, on a loopback listener, requests are allowed.
 func TestResetRuleWithoutToken(t *testing.T) {
 	o := newOffice(t, memstore.New())
 	o.post(200, "/v1/reset/rule", `{"rule":"user"}`)

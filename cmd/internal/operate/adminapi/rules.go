@@ -26,12 +26,12 @@ func (a *api) listRules(http.ResponseWriter, *http.Request) (any, error) {
 	for _, c := range set.ActiveRules() {
 		first := c.Rules[0]
 		state := adminmsg.Rule{
-			Name: c.Name, Kind: "native", File: c.Pos.File, Line: c.Pos.Line, Per: append([]string{}, c.Per...),
+			Name: c.Name, Format: "sluice", File: c.Pos.File, Line: c.Pos.Line, Per: append([]string{}, c.Per...),
 			Shadow: first.Shadow, OnFailure: failModes[first.OnFailure], Accuracy: accuracies[first.Accuracy],
 			Suspended: slices.Contains(suspended, c.Name),
 		}
 		if c.Domain != "" {
-			state.Kind = "envoy"
+			state.Format = "envoy"
 		}
 		for _, r := range c.Rules {
 			l := &r.Limit
@@ -48,12 +48,13 @@ func (a *api) listRules(http.ResponseWriter, *http.Request) (any, error) {
 	return out, nil
 }
 
-// addCounts counts one more limit of a rule. Each request is decided by all of them, and denied by one if by any: so the
-// limit that denied most, and the one that decided most, tell most of the rule.
+// addCounts adds the counts n of one limit to those of its rule. Each request is decided by all limits of the rule, so the
+// counts of limits overlap: the rule's denials are at least the largest number of denials of one limit, and its requests
+// the largest number of decisions.
 func addCounts(c *adminmsg.Counts, n adminmsg.Counts) {
-	asked := max(c.Allowed+c.Denied, n.Allowed+n.Denied)
+	requests := max(c.Allowed+c.Denied, n.Allowed+n.Denied)
 	c.Denied = max(c.Denied, n.Denied)
-	c.Allowed = asked - c.Denied
+	c.Allowed = requests - c.Denied
 	c.ShadowDenied = max(c.ShadowDenied, n.ShadowDenied)
 	c.NearLimit = max(c.NearLimit, n.NearLimit)
 }
@@ -65,7 +66,7 @@ func (a *api) counts() map[string]adminmsg.Counts {
 	return a.Counts()
 }
 
-// explainRequest says what the rules make of a request, and what is left of its limits. It changes nothing.
+// explainRequest explains the outcome of a request and returns the state of its limits. It changes nothing.
 func (a *api) explainRequest(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var in adminmsg.Explain
 	if err := readJSON(r, &in); err != nil {
@@ -74,7 +75,7 @@ func (a *api) explainRequest(_ http.ResponseWriter, r *http.Request) (any, error
 	set := a.Rules()
 	switch {
 	case in.Cost < 0 || in.Cost > sluice.MaxCost:
-		return nil, problemf(http.StatusBadRequest, "cost %d: write a number of at least 1, or leave it out", in.Cost)
+		return nil, problemf(http.StatusBadRequest, "cost %d: write a number from 1 to 2^50, or leave it out", in.Cost)
 	case (in.Request == nil) == (in.Domain == ""), in.Domain == "" && in.Descriptors != nil:
 		return nil, problemf(http.StatusBadRequest, `write {"request": {…}}, or {"domain": …, "descriptors": [[{"key": …, "value": …}]]}`)
 	case in.Request != nil:
@@ -91,12 +92,12 @@ func (a *api) explainRequest(_ http.ResponseWriter, r *http.Request) (any, error
 	return a.explain.Domain(r.Context(), set, sample.NewDescriptors(in.Domain, each, in.Cost))
 }
 
-// suspend switches rules off in this process.
+// suspend suspends rules in this instance.
 func (a *api) suspend(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return a.kill(r, "suspend", a.Limiter.Suspend, a.Rules().RuleNames())
 }
 
-// resume switches them on again, also those whose rules have gone meanwhile.
+// resume resumes rules, including suspended ones that no longer exist.
 func (a *api) resume(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return a.kill(r, "resume", a.Limiter.Resume, append(a.Limiter.SuspendedRules(), a.Rules().RuleNames()...))
 }
@@ -105,7 +106,7 @@ func (a *api) kill(r *http.Request, what string, do func(...string), known []str
 	var in adminmsg.RuleNames
 	err := readJSON(r, &in)
 	if err == nil && len(in.Rules) == 0 {
-		err = problemf(http.StatusBadRequest, `say which rules: {"rules": ["name"]}`)
+		err = problemf(http.StatusBadRequest, `rules missing: write {"rules": ["name"]}`)
 	}
 	var names, unknown []string
 	for _, name := range in.Rules {
@@ -127,25 +128,25 @@ func (a *api) kill(r *http.Request, what string, do func(...string), known []str
 	}
 	return adminmsg.Suspended{
 		Suspended: append([]string{}, a.Limiter.SuspendedRules()...),
-		Note:      "this process only, and until it ends: other instances of the service go on as before",
+		Note:      "applies to this instance until its process exits; other instances are not changed",
 	}, nil
 }
 
-// reload reads the rules again.
+// reload reloads the rule files.
 func (a *api) reload(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if a.Reload == nil {
-		err := problemf(http.StatusConflict, "the rules are built in: name files in rules.paths of the configuration")
+		err := problemf(http.StatusConflict, "no rule files to reload, the rules are built in: set rules.paths in the configuration")
 		a.audit(r, "reload", "", err)
 		return nil, err
 	}
 	digest, changed, err := a.Reload()
 	if err != nil {
-		p := problemf(http.StatusUnprocessableEntity, "the rules cannot be used, and the last good ones stay: %v", err)
-		p.Faults = faultsOf(err)
-		a.audit(r, "reload", "", p, "faults", len(p.Faults))
+		p := problemf(http.StatusUnprocessableEntity, "rule files are invalid, the previous rule set stays in effect: %v", err)
+		p.Errors = ruleErrors(err)
+		a.audit(r, "reload", "", p, "errors", len(p.Errors))
 		return nil, p
 	}
-	a.audit(r, "reload", "", nil, "digest", digest, "changed", changed)
+	a.audit(r, "reload", "", nil, "rules_digest", digest, "changed", changed)
 	out := adminmsg.Reloaded{Digest: digest, Changed: changed, RestartNeeded: []string{}}
 	if a.RestartNeeded != nil {
 		settings, err := a.RestartNeeded()
@@ -157,25 +158,25 @@ func (a *api) reload(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return out, nil
 }
 
-// faultsOf lists what errors are joined of.
-func faultsOf(err error) []adminmsg.Fault {
+// ruleErrors lists the errors that err joins.
+func ruleErrors(err error) []adminmsg.RuleError {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []adminmsg.Fault
+		var all []adminmsg.RuleError
 		for _, e := range joined.Unwrap() {
-			all = append(all, faultsOf(e)...)
+			all = append(all, ruleErrors(e)...)
 		}
 		return all
 	}
 	var f *rules.Error
 	if errors.As(err, &f) {
-		return []adminmsg.Fault{{File: f.Pos.File, Line: f.Pos.Line, Column: f.Pos.Column, Rule: f.Rule, Message: f.Msg}}
+		return []adminmsg.RuleError{{File: f.Pos.File, Line: f.Pos.Line, Column: f.Pos.Column, Rule: f.Rule, Message: f.Msg}}
 	}
-	return []adminmsg.Fault{{Message: err.Error()}}
+	return []adminmsg.RuleError{{Message: err.Error()}}
 }
 
 var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 
-// logLevel changes what is logged.
+// logLevel sets the log level.
 func (a *api) logLevel(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var in adminmsg.LogLevel
 	err := readJSON(r, &in)

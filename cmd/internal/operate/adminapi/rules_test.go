@@ -26,28 +26,28 @@ func TestStatus(t *testing.T) {
 				Version: "v1", Store: adminmsg.StoreStatus{
 					Kind: "redis", Up: false, Error: "no", Instances: 2,
 					Servers: []adminmsg.ServerStatus{{Shard: 0, Address: "a:1", Breaker: "open", Since: &at, Error: "refused"}},
-					History: []adminmsg.BreakerEvent{{At: at, Server: "a:1", Breaker: "open", Error: "refused"}},
+					History: []adminmsg.BreakerEvent{{Time: at, Server: "a:1", Breaker: "open", Error: "refused"}},
 				},
-				Rules:     adminmsg.RulesStatus{Digest: "d1", LoadedAt: at, Files: []string{"a"}, LastError: &adminmsg.LastError{At: at, Text: "x"}},
+				Rules:     adminmsg.RulesStatus{Digest: "d1", LoadedAt: at, Files: []string{"a"}, LastError: &adminmsg.LastError{Time: at, Message: "x"}},
 				Listeners: map[string]string{"grpc": "a:1"},
 			}
 		}
 	})
 	o.limiter.Suspend("user")
 	s := o.get(200, "/v1/status")
-	if started, err := time.Parse(time.RFC3339Nano, s["started"].(string)); err != nil || time.Since(started) < 0 || s["uptime_seconds"].(float64) < 0 {
-		t.Errorf("started %v, up %v", s["started"], s["uptime_seconds"])
+	if started, err := time.Parse(time.RFC3339Nano, s["started_at"].(string)); err != nil || time.Since(started) < 0 || s["uptime_seconds"].(float64) < 0 {
+		t.Errorf("started %v, up %v", s["started_at"], s["uptime_seconds"])
 	}
-	delete(s, "started")
+	delete(s, "started_at")
 	delete(s, "uptime_seconds")
 	got, _ := json.Marshal(s)
-	expect(t, "status", string(got), `{"listeners":{"grpc":"a:1"},"log_level":"info","rules":{"digest":"d1","domains":1,"files":["a"],`+
-		`"last_error":{"at":"2026-01-02T03:04:05Z","text":"x"},"loaded_at":"2026-01-02T03:04:05Z","native":3},`+
-		`"store":{"breaker_history":[{"at":"2026-01-02T03:04:05Z","breaker":"open","error":"refused","server":"a:1","shard":0}],"error":"no",`+
+	expect(t, "status", string(got), `{"listeners":{"grpc":"a:1"},"log_level":"info","rules":{"digest":"d1","envoy_domains":1,"files":["a"],`+
+		`"last_error":{"message":"x","time":"2026-01-02T03:04:05Z"},"loaded_at":"2026-01-02T03:04:05Z","sluice_rules":3},`+
+		`"store":{"breaker_history":[{"breaker":"open","error":"refused","server":"a:1","shard":0,"time":"2026-01-02T03:04:05Z"}],"error":"no",`+
 		`"instances":2,"kind":"redis","servers":[{"address":"a:1","breaker":"open","error":"refused","shard":0,"since":"2026-01-02T03:04:05Z","up":false}],"up":false},"suspended":["user"],"unready":"","version":"v1"}`)
 	if got := newOffice(t, memstore.New()).ask("GET", "/v1/status", "").body; !strings.Contains(got, `"suspended":[]`) ||
 		!strings.Contains(got, `"servers":[]`) || !strings.Contains(got, `"files":[]`) || !strings.Contains(got, `"last_error":null`) || !strings.Contains(got, `"breaker_history":[]`) {
-		t.Errorf("what there is none of is not an empty list: %s", got)
+		t.Errorf("an empty list is not written as []: %s", got)
 	}
 }
 
@@ -67,17 +67,17 @@ func TestRules(t *testing.T) {
 	none := `"allowed":0,"denied":0,`
 	zero := `"near_limit":0,"on_failure":"local",`
 	for i, want := range []string{
-		`{"accuracy":"exact","allowed":8,"denied":2,"file":"rules.yaml","kind":"native","limits":[` +
+		`{"accuracy":"exact","allowed":8,"denied":2,"file":"rules.yaml","format":"sluice","limits":[` +
 			`{"algorithm":"token_bucket","bucket":"user","burst":2,"count":2,"limit":"2/h","window_seconds":3600},` +
 			`{"algorithm":"token_bucket","bucket":"user#2","burst":5,"count":5,"limit":"5/day","window_seconds":86400}],` +
 			`"line":5,"name":"user","near_limit":5,"on_failure":"local","per":["header:X-User"],"shadow":false,"shadow_denied":3,"suspended":false}`,
-		`{"accuracy":"exact",` + none + `"file":"rules.yaml","kind":"native","limits":[{"algorithm":"token_bucket","bucket":"token","burst":3,"count":3,"limit":"3/h","window_seconds":3600}],` +
+		`{"accuracy":"exact",` + none + `"file":"rules.yaml","format":"sluice","limits":[{"algorithm":"token_bucket","bucket":"token","burst":3,"count":3,"limit":"3/h","window_seconds":3600}],` +
 			`"line":6,"name":"token",` + zero + `"per":["token"],"shadow":true,"shadow_denied":0,"suspended":false}`,
-		`{"accuracy":"exact",` + none + `"file":"rules.yaml","kind":"native","limits":[{"algorithm":"token_bucket","bucket":"pair","burst":4,"count":4,"limit":"4/h","window_seconds":3600}],` +
+		`{"accuracy":"exact",` + none + `"file":"rules.yaml","format":"sluice","limits":[{"algorithm":"token_bucket","bucket":"pair","burst":4,"count":4,"limit":"4/h","window_seconds":3600}],` +
 			`"line":7,"name":"pair","near_limit":0,"on_failure":"closed","per":["path:id","ip"],"shadow":false,"shadow_denied":0,"suspended":true}`,
-		`{"accuracy":"exact","allowed":5,"denied":6,"file":"domain.yaml","kind":"envoy","limits":[{"algorithm":"fixed_window","bucket":"messaging/message_type","burst":2,"count":2,"limit":"2/h fixed_window","window_seconds":3600}],` +
+		`{"accuracy":"exact","allowed":5,"denied":6,"file":"domain.yaml","format":"envoy","limits":[{"algorithm":"fixed_window","bucket":"messaging/message_type","burst":2,"count":2,"limit":"2/h fixed_window","window_seconds":3600}],` +
 			`"line":4,"name":"messaging/message_type","near_limit":8,"on_failure":"local","per":["message_type"],"shadow":false,"shadow_denied":7,"suspended":false}`,
-		`{"accuracy":"exact",` + none + `"file":"domain.yaml","kind":"envoy","limits":[{"algorithm":"fixed_window","bucket":"messaging/message_type/to_number","burst":7,"count":7,"limit":"7/day fixed_window","window_seconds":86400}],` +
+		`{"accuracy":"exact",` + none + `"file":"domain.yaml","format":"envoy","limits":[{"algorithm":"fixed_window","bucket":"messaging/message_type/to_number","burst":7,"count":7,"limit":"7/day fixed_window","window_seconds":86400}],` +
 			`"line":7,"name":"messaging/message_type/to_number",` + zero + `"per":["message_type","to_number"],"shadow":false,"shadow_denied":0,"suspended":false}`,
 	} {
 		if i >= len(got) || got[i] != want {
@@ -89,45 +89,45 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Explain tells what is left in the store that everybody counts in, and takes nothing from it.
+// Explain shows the remaining quota in the shared store and charges nothing.
 func TestExplain(t *testing.T) {
 	o := newOffice(t, memstore.New())
 	const request = `{"request":{"method":"POST","url":"http://h/posts?x=1","headers":{"X-User":"ada"}}`
-	explain := func(body, verdict, why string) map[string]any {
+	explain := func(body, outcome, reason string) map[string]any {
 		t.Helper()
 		tree := o.post(200, "/v1/explain", body)
-		expect(t, "verdict of "+body, fmt.Sprintf("%v: %v", tree["verdict"], tree["why"]), verdict+": "+why)
+		expect(t, "outcome of "+body, fmt.Sprintf("%v: %v", tree["outcome"], tree["reason"]), outcome+": "+reason)
 		return tree
 	}
 	for range 3 {
-		explain(request+"}", "allowed", "user leaves 1 of 2")
+		explain(request+"}", "allowed", "user has 1 of 2 left afterwards")
 	}
-	tree := explain(request+`,"cost":3}`, "denied", "user can never allow a cost of 3, only 2 can be spent at once")
+	tree := explain(request+`,"cost":3}`, "denied", "the cost of 3 exceeds the limit of user, which is 2 at once")
 	if tree["request"] != "POST h/posts" || len(tree["rules"].([]any)) != 4 {
 		t.Errorf("explained: %v", tree)
 	}
 	o.spend("user", 1, "header:X-User", "ada")
-	explain(request+"}", "allowed", "user leaves 0 of 2")
+	explain(request+"}", "allowed", "user has 0 of 2 left afterwards")
 	explain(request+`,"cost":2}`, "denied", "user has 1 of 2 left, and the request costs 2")
 	o.spend("user", 1, "header:X-User", "ada")
 	tree = o.post(200, "/v1/explain", request+"}")
-	if why := tree["why"].(string); tree["verdict"] != "denied" || !strings.HasPrefix(why, "user has 0 of 2 left, retry after ") {
-		t.Errorf("%v: %s", tree["verdict"], why)
+	if why := tree["reason"].(string); tree["outcome"] != "denied" || !strings.HasPrefix(why, "user has 0 of 2 left, retry after ") {
+		t.Errorf("%v: %s", tree["outcome"], why)
 	}
 	o.limiter.Suspend("user")
-	explain(request+"}", "allowed", "user is suspended, everything is allowed; user#2 is suspended")
+	explain(request+"}", "allowed", "user is suspended, all requests are allowed; user#2 is suspended")
 	o.spend("token", 3, "token", "t")
-	explain(`{"request":{"path":"/jobs","headers":{"X-Token":"t"}}}`, "allowed", "token leaves 0 of 3; token is in shadow and would have denied it")
-	explain(`{"request":{"path":"/jobs","headers":{"X-Token":"u"}},"cost":4}`, "allowed", "token leaves 3 of 3; token is in shadow and would have denied it")
+	explain(`{"request":{"path":"/jobs","headers":{"X-Token":"t"}}}`, "allowed", "token has 0 of 3 left afterwards; token is in shadow mode and would have denied the request")
+	explain(`{"request":{"path":"/jobs","headers":{"X-Token":"u"}},"cost":4}`, "allowed", "token has 3 of 3 left afterwards; token is in shadow mode and would have denied the request")
 	explain(`{"request":{"path":"/nothing"}}`, "unlimited", "no rule matches")
 	const sms = `{"domain":"messaging","descriptors":[[{"key":"message_type","value":"sms"}]]`
-	explain(sms+"}", "allowed", "messaging/message_type leaves 1 of 2")
-	explain(sms+`,"cost":2}`, "allowed", "messaging/message_type leaves 0 of 2")
-	explain(`{"domain":"nobody","descriptors":[]}`, "unlimited", `there is no domain "nobody": the rules have messaging`)
+	explain(sms+"}", "allowed", "messaging/message_type has 1 of 2 left afterwards")
+	explain(sms+`,"cost":2}`, "allowed", "messaging/message_type has 0 of 2 left afterwards")
+	explain(`{"domain":"nobody","descriptors":[]}`, "unlimited", `there is no domain "nobody"; the rules define messaging`)
 	for body, want := range map[string]string{
 		`{}`: "write", `{"request":{"path":"/"},"domain":"d"}`: "write", `{"request":{"path":"/"},"descriptors":[]}`: "write",
 		`{"request":{"path":"/"},"cost":-1}`: "cost -1", `{"request":{"path":"x"}}`: "slash",
-		`{"request":{"path":"/","headers":{"a":"\u0001"}}}`: "none that a server takes",
+		`{"request":{"path":"/","headers":{"a":"\u0001"}}}`: "not a valid HTTP request",
 	} {
 		if got := o.post(400, "/v1/explain", body)["detail"].(string); !strings.Contains(got, want) {
 			t.Errorf("%s: %s", body, got)
@@ -144,7 +144,7 @@ func TestKillSwitch(t *testing.T) {
 	for body, status := range map[string]int{`{"rules":["nobody"]}`: 404, `{"rules":["pair","nobody"]}`: 404, `{"rules":["user#2"]}`: 404, `{"rules":[]}`: 400, `{}`: 400, `{"rules":"user"}`: 400} {
 		o.post(status, "/v1/suspend", body)
 	}
-	expect(t, "those at fault change nothing", fmt.Sprint(o.limiter.SuspendedRules()), "[messaging/message_type user]")
+	expect(t, "invalid requests change nothing", fmt.Sprint(o.limiter.SuspendedRules()), "[messaging/message_type user]")
 	expect(t, "resumed", names(o.post(200, "/v1/resume", `{"rules":["user","pair"]}`)), "[messaging/message_type]")
 	o.limiter.Suspend("gone-meanwhile")
 	expect(t, "resumed", names(o.post(200, "/v1/resume", `{"rules":["gone-meanwhile","messaging/message_type"]}`)), "[]")
@@ -166,7 +166,7 @@ func TestLogLevel(t *testing.T) {
 		t.Errorf("POST: %d, %v", got.status, got.header)
 	}
 	if got := o.post(409, "/v1/reload", "{}")["detail"].(string); !strings.Contains(got, "rules.paths") {
-		t.Errorf("reload of nothing: %s", got)
+		t.Errorf("reload without files: %s", got)
 	}
 	o.get(404, "/v1/nothing")
 	if got := o.ask("HEAD", "/v1/status", ""); got.status != 200 || got.body != "" {
@@ -174,7 +174,7 @@ func TestLogLevel(t *testing.T) {
 	}
 }
 
-// busy has keys that are denied, and counts.
+// busy configures top keys and counts.
 func busy(t testing.TB, counts func() map[string]adminmsg.Counts) func(*adminapi.Config) {
 	buckets, err := testSet(t).Buckets("user", []rules.KeyPart{{Name: "header:X-User", Value: "ada\n"}})
 	if err != nil {
@@ -191,9 +191,9 @@ func busy(t testing.TB, counts func() map[string]adminmsg.Counts) func(*adminapi
 func TestTop(t *testing.T) {
 	o := newOffice(t, memstore.New(), busy(t, nil))
 	for query, want := range map[string]string{
-		"":               `[{"count":9,"error":2,"key":{"header:X-User":"\"ada\\n\""},"rule":"user#2"},{"count":1,"error":0,"key":{"key":"\"k\""},"rule":"gone"}]`,
-		"?by=denied&n=1": `[{"count":9,"error":2,"key":{"header:X-User":"\"ada\\n\""},"rule":"user#2"}]`,
-		"?by=near":       `[{"count":1,"error":0,"key":{"key":"\"k\""},"rule":"gone"}]`,
+		"":                   `[{"count":9,"key":{"header:X-User":"\"ada\\n\""},"max_error":2,"rule":"user#2"},{"count":1,"key":{"key":"\"k\""},"max_error":0,"rule":"gone"}]`,
+		"?by=denied&limit=1": `[{"count":9,"key":{"header:X-User":"\"ada\\n\""},"max_error":2,"rule":"user#2"}]`,
+		"?by=near_limit":     `[{"count":1,"key":{"key":"\"k\""},"max_error":0,"rule":"gone"}]`,
 	} {
 		tree := o.get(200, "/v1/top"+query)
 		got, _ := json.Marshal(tree["entries"])
@@ -202,18 +202,18 @@ func TestTop(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, query := range []string{"?by=x", "?n=0", "?n=x", "?n=1001"} {
+	for _, query := range []string{"?by=x", "?limit=0", "?limit=x", "?limit=1001"} {
 		o.get(400, "/v1/top"+query)
 	}
-	expect(t, "nothing is known", fmt.Sprint(newOffice(t, memstore.New()).get(200, "/v1/top?by=near")["entries"]), "[]")
+	expect(t, "without top keys", fmt.Sprint(newOffice(t, memstore.New()).get(200, "/v1/top?by=near_limit")["entries"]), "[]")
 }
 
-// Who watches is told what has changed, until they or the service leave.
+// A watch gets the decisions of each interval until it or the service ends.
 func TestWatch(t *testing.T) {
 	var n int64
 	ending := make(chan struct{})
 	o := newOffice(t, memstore.New(), busy(t, func() map[string]adminmsg.Counts {
-		n++ // by one who watches
+		n++ // one watch
 		return map[string]adminmsg.Counts{"user": {Allowed: 10 * n, Denied: n}, "user#2": {Allowed: 11 * n, ShadowDenied: n, NearLimit: n}, "pair": {Allowed: 7}}
 	}), func(c *adminapi.Config) { c.Ending = ending })
 	r, err := http.NewRequestWithContext(t.Context(), "GET", o.server.URL+"/v1/watch?interval=100ms", nil)
@@ -226,20 +226,20 @@ func TestWatch(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if got := resp.Header.Get("Content-Type"); got != "text/event-stream" {
-		t.Errorf("the answer is of the type %s", got)
+		t.Errorf("Content-Type is %s", got)
 	}
 	lines := bufio.NewScanner(resp.Body)
 	for range 3 {
 		if !lines.Scan() {
-			t.Fatal("it ends")
+			t.Fatal("the stream ended")
 		}
 		var e struct {
-			T     time.Time
+			Time  time.Time
 			Rules json.RawMessage
 			Top   []any
 		}
 		text, ok := strings.CutPrefix(lines.Text(), "data: ")
-		if err := json.Unmarshal([]byte(text), &e); err != nil || !ok || e.T.IsZero() || len(e.Top) != 2 {
+		if err := json.Unmarshal([]byte(text), &e); err != nil || !ok || e.Time.IsZero() || len(e.Top) != 2 {
 			t.Fatalf("%v: %s", err, lines.Text())
 		}
 		if c, err := theContract(); err != nil {
@@ -263,7 +263,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A few may watch, and no more: each is a connection and some work.
+// The number of watches is limited, because each occupies a connection and CPU time.
 func TestWatchers(t *testing.T) {
 	o := newOffice(t, memstore.New())
 	ctx, leave := context.WithCancel(t.Context())
@@ -281,10 +281,10 @@ func TestWatchers(t *testing.T) {
 	}
 	o.get(503, "/v1/watch")
 	leave()
-	for o.ask("GET", "/v1/watch?interval=x", "").status != 400 { // which is not counted
-		t.Fatal("it is")
+	for o.ask("GET", "/v1/watch?interval=x", "").status != 400 { // an invalid interval does not count as a watch
+		t.Fatal("it counts")
 	}
-	for { // they have left when one more may come
+	for { // the watches have ended when a new one is accepted
 		ctx, leave := context.WithCancel(t.Context())
 		r, err := http.NewRequestWithContext(ctx, "GET", o.server.URL+"/v1/watch?interval=1m", nil)
 		if err != nil {
@@ -302,7 +302,7 @@ func TestWatchers(t *testing.T) {
 	}
 }
 
-// Decisions are counted where they are made, so a peek or an explanation makes none.
+// Peeks and explanations are not counted as decisions.
 func TestLookingCountsNothing(t *testing.T) {
 	decided := 0
 	store := memstore.New()
@@ -317,7 +317,7 @@ func TestLookingCountsNothing(t *testing.T) {
 	})
 	o.post(200, "/v1/peek", `{"rule":"user","key":{"header:X-User":"ada"}}`)
 	o.post(200, "/v1/explain", `{"request":{"path":"/posts","headers":{"X-User":"ada"}}}`)
-	o.post(200, "/v1/block", `{"rule":"user","key":{"header:X-User":"ada"},"for":"1h"}`)
+	o.post(200, "/v1/block", `{"rule":"user","key":{"header:X-User":"ada"},"duration":"1h"}`)
 	o.post(200, "/v1/peek", `{"rule":"user","key":{"header:X-User":"ada"}}`)
 	if decided != 0 || store.Len() != 0 {
 		t.Errorf("%d decisions, %d keys in the store", decided, store.Len())

@@ -17,7 +17,7 @@ import (
 
 const selectorHelp = `{"rule": …, "key": {…}}, {"domain": …, "descriptor": [{"key": …, "value": …}]} or {"request": {…}}`
 
-// find finds what is meant.
+// find returns the selected buckets.
 func (a *api) find(set *rules.Set, s *adminmsg.Selector) ([]sluice.Bucket, error) {
 	ways := 0
 	for _, given := range []bool{s.Rule != "", s.Domain != "", s.Request != nil} {
@@ -27,7 +27,7 @@ func (a *api) find(set *rules.Set, s *adminmsg.Selector) ([]sluice.Bucket, error
 	}
 	switch {
 	case ways != 1, s.Key != nil && s.Rule == "", s.Descriptor != nil && s.Domain == "":
-		return nil, problemf(http.StatusBadRequest, "say what is meant in one way: %s", selectorHelp)
+		return nil, problemf(http.StatusBadRequest, "write exactly one selector: %s", selectorHelp)
 	case s.Rule != "":
 		for _, rule := range a.Keyed {
 			if rule.Name == s.Rule {
@@ -45,7 +45,7 @@ func (a *api) find(set *rules.Set, s *adminmsg.Selector) ([]sluice.Bucket, error
 	return ofRequest(s, set)
 }
 
-// findTiers finds what is meant with every limit that it may have: a key alone does not tell its tier.
+// findTiers returns the selected buckets with the limit of each tier, because a key alone does not determine its tier.
 func (a *api) findTiers(set *rules.Set, s *adminmsg.Selector) ([]rules.TierBucket, error) {
 	plain, err := a.find(set, s)
 	if err != nil {
@@ -63,7 +63,7 @@ func (a *api) findTiers(set *rules.Set, s *adminmsg.Selector) ([]rules.TierBucke
 	return all, nil
 }
 
-// ofKeyed is the bucket of a rule that is in no file. The key is written as top writes it, or as it is.
+// ofKeyed returns the bucket of a rule that is in no file. The key is quoted as in GET /v1/top, or plain.
 func ofKeyed(s *adminmsg.Selector, rule *sluice.Rule) ([]sluice.Bucket, error) {
 	if len(s.Key) != 1 || s.Key[0].Key != "key" {
 		return nil, problemf(http.StatusBadRequest, `rule %s: write {"key": {"key": …}}`, rule.Name)
@@ -80,7 +80,7 @@ func ofDescriptor(s *adminmsg.Selector, set *rules.Set) ([]sluice.Bucket, error)
 	var m rules.DescriptorMatches
 	set.MatchDescriptors(s.Domain, d, &m)
 	if len(m.Takes) == 0 {
-		return nil, problemf(http.StatusNotFound, "nothing counts this: %s", set.ExplainDescriptors(s.Domain, d)[0].Outcome)
+		return nil, problemf(http.StatusNotFound, "no limit applies to this descriptor: %s", set.ExplainDescriptors(s.Domain, d)[0].Outcome)
 	}
 	return bucketsOf(m.Takes), nil
 }
@@ -99,12 +99,12 @@ func ofRequest(s *adminmsg.Selector, set *rules.Set) ([]sluice.Bucket, error) {
 		return nil, problemf(http.StatusBadRequest, "request: %s", strings.TrimPrefix(err.Error(), "rules: "))
 	}
 	if len(m.Takes) == 0 {
-		return nil, problemf(http.StatusNotFound, "nothing counts this request: POST /v1/explain says why")
+		return nil, problemf(http.StatusNotFound, "no limit applies to this request: POST /v1/explain shows the reason")
 	}
 	return bucketsOf(m.Takes), nil
 }
 
-// bucketsOf are where takes count, with keys that last.
+// bucketsOf returns the buckets of takes, with copied keys, because the keys of takes are reused.
 func bucketsOf(takes []sluice.Take) []sluice.Bucket {
 	all := make([]sluice.Bucket, len(takes))
 	for i := range takes {
@@ -122,7 +122,7 @@ func entries(all []adminmsg.Entry) []rules.Entry {
 	return out
 }
 
-// sampleOf is the request as the rules see it.
+// sampleOf converts the request of a message for matching.
 func sampleOf(q *adminmsg.Request) (*sample.HTTP, error) {
 	bad := func(format string, args ...any) error {
 		return problemf(http.StatusBadRequest, "request: "+format, args...)
@@ -154,8 +154,8 @@ func sampleOf(q *adminmsg.Request) (*sample.HTTP, error) {
 		}
 	}
 	h.Claims, h.Attributes = q.Claims, q.Attributes
-	if _, err := h.Request(); err != nil { // as one that a server would refuse
-		return nil, bad("it is none that a server takes")
+	if _, err := h.Request(); err != nil { // not one that net/http accepts
+		return nil, bad("not a valid HTTP request")
 	}
 	return h, nil
 }

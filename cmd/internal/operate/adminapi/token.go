@@ -12,8 +12,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// Token is what those show who may use the API: the content of a file, which is read again when it changes. A file with
-// several lines has several tokens, so that one can be replaced while the other is still in use.
+// Token is the token of the API, read from a file, which is read again when it changes. Each line of the file is a valid
+// token, so that a token can be replaced while the old one is still in use.
 type Token struct {
 	path string
 
@@ -23,19 +23,19 @@ type Token struct {
 	checkedAt time.Time
 }
 
-// fileStamp tells versions of a file apart.
+// fileStamp identifies a version of a file.
 type fileStamp struct {
 	modified time.Time
 	size     int64
 }
 
 const (
-	minTokenBytes      = 16          // characters
-	tokenCheckInterval = time.Second // at the file
-	maxTokens          = 64 << 10    // bytes of it
+	minTokenBytes      = 16
+	tokenCheckInterval = time.Second // between checks of the file
+	maxTokens          = 64 << 10    // size of the file in bytes
 )
 
-// ReadToken reads the file.
+// ReadToken reads the tokens of a file. It returns an error if there is none or one is shorter than 16 bytes.
 func ReadToken(path string) (*Token, error) {
 	t := &Token{path: path}
 	if err := t.read(time.Now()); err != nil {
@@ -65,19 +65,19 @@ func (t *Token) read(now time.Time) error {
 		case len(line) == 0:
 			continue
 		case len(line) < minTokenBytes:
-			return fmt.Errorf("%s: a token of %d characters can be guessed: write at least %d, such as openssl rand -hex 32 prints", t.path, len(line), minTokenBytes)
+			return fmt.Errorf("%s: a token of %d characters can be guessed: write at least %d characters, such as the output of openssl rand -hex 32", t.path, len(line), minTokenBytes)
 		}
 		digests = append(digests, sha256.Sum256(line))
 	}
 	if len(digests) == 0 {
-		return fmt.Errorf("%s: there is no token in it: write one, such as openssl rand -hex 32 prints", t.path)
+		return fmt.Errorf("%s: no token in the file: write one, such as the output of openssl rand -hex 32", t.path)
 	}
 	t.digests, t.stamp = digests, stamp
 	return nil
 }
 
-// is tells whether somebody has shown the token. That takes as long for a wrong one as for the right one: both are hashed,
-// and all of the hashes are compared.
+// is reports whether shown is a valid token. It takes the same time for wrong and right tokens, because it compares the
+// digest of shown with all digests in constant time.
 func (t *Token) is(shown string) bool {
 	sum := sha256.Sum256([]byte(shown))
 	right := 0
@@ -87,7 +87,7 @@ func (t *Token) is(shown string) bool {
 	return right == 1
 }
 
-// current are the tokens' digests. A file that cannot be used leaves the last good ones.
+// current returns the digests of the tokens. If the file is invalid, the last valid ones stay in use.
 func (t *Token) current() [][sha256.Size]byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()

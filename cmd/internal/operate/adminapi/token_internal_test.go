@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// welch is Welch's t of two samples: beyond 4.5 it is next to impossible that they are of one distribution.
+// welch returns Welch's t of two samples. Above 4.5 they almost certainly have different distributions.
 func welch(a, b []float64) float64 {
 	mean := func(x []float64) (m, v float64) {
 		for _, f := range x {
@@ -28,12 +28,12 @@ func welch(a, b []float64) float64 {
 	return (ma - mb) / math.Sqrt(va/float64(len(a))+vb/float64(len(b)))
 }
 
-// timing compares how long a check takes for two texts, in random order. The slowest tenth is left out, which is when
-// something else ran.
+// timing compares the duration of check for two strings, in random order. It drops the slowest 10 %, in which other
+// processes ran.
 func timing(check func(string) bool, first, second string, n int) float64 {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var times [2][]float64
-	texts := [2]string{strings.Clone(first), strings.Clone(second)} // both in the same kind of memory
+	texts := [2]string{strings.Clone(first), strings.Clone(second)} // both on the heap
 	for range n {
 		class := rng.IntN(2)
 		text := texts[class]
@@ -44,15 +44,15 @@ func timing(check func(string) bool, first, second string, n int) float64 {
 		times[class] = append(times[class], float64(time.Since(began)))
 	}
 	all := slices.Sorted(slices.Values(slices.Concat(times[0], times[1])))
-	most := all[len(all)*9/10]
+	slowest := all[len(all)*9/10]
 	for i := range times {
-		times[i] = slices.DeleteFunc(times[i], func(f float64) bool { return f > most })
+		times[i] = slices.DeleteFunc(times[i], func(f float64) bool { return f > slowest })
 	}
 	return welch(times[0], times[1])
 }
 
-// A wrong token costs the time that the right one does, and one that is nearly right that of any other. On a machine with
-// others on it times say little, so that they are held to it only with SLUICE_SOAK.
+// A wrong token takes the same time as the right one, and a nearly right one the same as any other. On a shared machine
+// the measurement is noisy, so the result is checked only with SLUICE_SOAK.
 func TestTokenTakesAsLong(t *testing.T) {
 	if got := welch([]float64{1, 2, 3}, []float64{4, 5, 6}); math.Abs(got+3.674) > 0.001 {
 		t.Errorf("t is %v", got)
@@ -66,7 +66,7 @@ func TestTokenTakesAsLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token.checkedAt = time.Now().Add(time.Hour) // not at the file
+	token.checkedAt = time.Now().Add(time.Hour) // never read the file
 	soak := os.Getenv("SLUICE_SOAK") != ""
 	n := 2_000
 	if soak {
@@ -77,10 +77,10 @@ func TestTokenTakesAsLong(t *testing.T) {
 		got := timing(token.is, pair[0], pair[1], n)
 		t.Logf("%s: t is %.2f", name, got)
 		if soak && math.Abs(got) > 4.5 {
-			t.Errorf("%s: the time tells them apart", name)
+			t.Errorf("%s: the times differ", name)
 		}
 	}
-	leaky := func(s string) bool { // as one compares who does not think of it
+	leaky := func(s string) bool { // a comparison that stops at the first difference
 		for i := range len(right) {
 			if s[i] != right[i] {
 				return false
@@ -89,11 +89,11 @@ func TestTokenTakesAsLong(t *testing.T) {
 		return true
 	}
 	if got := timing(leaky, near, far, n); soak && math.Abs(got) < 4.5 {
-		t.Errorf("a comparison that ends early is not noticed: t is %.2f", got)
+		t.Errorf("a comparison that ends early is not detected: t is %.2f", got)
 	}
 }
 
-// A token's file is read again when it changes, and one that cannot be used leaves the last good one.
+// The token file is read again when it changes. If it is invalid, the last valid token stays in use.
 func TestTokenIsReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	write := func(text string) {
@@ -115,7 +115,7 @@ func TestTokenIsReadAgain(t *testing.T) {
 	}
 	later := func() { token.checkedAt = time.Time{} }
 	write("the-second-token-of-ours-is-longer")
-	expect("the-first-token-of-ours", true) // until somebody looks
+	expect("the-first-token-of-ours", true) // until the next check of the file
 	later()
 	expect("the-first-token-of-ours", false)
 	expect("the-second-token-of-ours-is-longer", true)
@@ -144,9 +144,9 @@ func TestSampler(t *testing.T) {
 	}
 	dropped, ok := s.pass(at.Add(time.Second))
 	if passed != rejectionsPerSecond || !ok || dropped != 100-rejectionsPerSecond {
-		t.Errorf("%d passed, then %d are said to be dropped", passed, dropped)
+		t.Errorf("%d passed, then %d are reported as dropped", passed, dropped)
 	}
 	if dropped, _ = s.pass(at.Add(2 * time.Second)); dropped != 0 {
-		t.Errorf("%d are said to be dropped twice", dropped)
+		t.Errorf("%d are reported as dropped twice", dropped)
 	}
 }

@@ -16,49 +16,49 @@ import (
 
 func (a *api) top(_ http.ResponseWriter, r *http.Request) (any, error) {
 	query := r.URL.Query()
-	n := 20
-	if text := query.Get("n"); text != "" {
+	limit := 20
+	if text := query.Get("limit"); text != "" {
 		var err error
-		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > 1000 {
-			return nil, problemf(http.StatusBadRequest, "n: ask for 1 to 1000 keys")
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > 1000 {
+			return nil, problemf(http.StatusBadRequest, "limit: write 1 to 1000 keys")
 		}
 	}
 	of := a.Denied
 	switch query.Get("by") {
 	case "", "denied":
-	case "near":
+	case "near_limit":
 		of = a.Near
 	default:
-		return nil, problemf(http.StatusBadRequest, "by: write denied, or near for those that are close to their limit")
+		return nil, problemf(http.StatusBadRequest, "by: write denied for the keys denied most often, or near_limit for those closest to their limit")
 	}
-	return adminmsg.Top{Since: a.started.UTC(), Entries: topOf(a.Rules(), of, n)}, nil
+	return adminmsg.Top{Since: a.started.UTC(), Entries: topOf(a.Rules(), of, limit)}, nil
 }
 
-// topOf reads keys for people.
-func topOf(set *rules.Set, of func(int) []Top, n int) []adminmsg.TopEntry {
+// topOf returns up to limit top keys with decoded keys.
+func topOf(set *rules.Set, of func(int) []Top, limit int) []adminmsg.TopEntry {
 	all := []adminmsg.TopEntry{}
 	if of == nil {
 		return all
 	}
-	for _, t := range of(n) {
-		all = append(all, adminmsg.TopEntry{BucketName: nameOf(set, &sluice.Rule{Name: t.Rule}, t.Key), Count: t.Count, Error: t.Error})
+	for _, t := range of(limit) {
+		all = append(all, adminmsg.TopEntry{BucketName: nameOf(set, &sluice.Rule{Name: t.Rule}, t.Key), Count: t.Count, MaxError: t.Error})
 	}
 	return all
 }
 
 const (
-	fastestWatch, slowestWatch = 100 * time.Millisecond, time.Minute
-	watchTop                   = 10
-	watchWrite                 = 10 * time.Second // that who watches may take to read an event
+	minWatchInterval, maxWatchInterval = 100 * time.Millisecond, time.Minute
+	watchTop                           = 10               // top keys per event
+	watchWrite                         = 10 * time.Second // timeout for writing an event
 )
 
-// watch tells every so often what has been decided, until the caller leaves.
+// watch sends an event with the decisions of each interval until the client disconnects or the service shuts down.
 func (a *api) watch(w http.ResponseWriter, r *http.Request) (any, error) {
 	every := time.Second
 	if text := r.URL.Query().Get("interval"); text != "" {
 		var err error
-		if every, err = time.ParseDuration(text); err != nil || every < fastestWatch || every > slowestWatch {
-			return nil, problemf(http.StatusBadRequest, "interval: write a duration between %v and %v, such as 1s", fastestWatch, slowestWatch)
+		if every, err = time.ParseDuration(text); err != nil || every < minWatchInterval || every > maxWatchInterval {
+			return nil, problemf(http.StatusBadRequest, "interval: write a duration between %v and %v, such as 1s", minWatchInterval, maxWatchInterval)
 		}
 	}
 	select {
@@ -66,10 +66,10 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) (any, error) {
 		defer func() { <-a.watched }()
 	default:
 		bounds.AdminWatchers.Reached()
-		return nil, problemf(http.StatusServiceUnavailable, "%d watch already: end one of them", maxWatchers)
+		return nil, problemf(http.StatusServiceUnavailable, "too many watches: %d are active: end one of them", maxWatchers)
 	}
 	out := http.NewResponseController(w)
-	_ = out.SetReadDeadline(time.Time{}) // or the request ends when the server's time to read one is over
+	_ = out.SetReadDeadline(time.Time{}) // the server's read timeout would end the request
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
 	before := a.counts()
@@ -77,7 +77,7 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) (any, error) {
 	defer tick.Stop()
 	for {
 		now := a.counts()
-		b, err := json.Marshal(adminmsg.Event{T: time.Now().UTC(), Rules: deltas(a.Rules(), before, now), Top: topOf(a.Rules(), a.Denied, watchTop)})
+		b, err := json.Marshal(adminmsg.Event{Time: time.Now().UTC(), Rules: deltas(a.Rules(), before, now), Top: topOf(a.Rules(), a.Denied, watchTop)})
 		if err != nil {
 			return nil, nil
 		}
@@ -96,7 +96,8 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 }
 
-// deltas are the rules that have decided something. Counts that went back are those of a rule that is new again.
+// deltas returns the rules with decisions between before and now. A count that
+// decreased belongs to a rule that was removed and added again.
 func deltas(set *rules.Set, before, now map[string]adminmsg.Counts) []adminmsg.RuleCounts {
 	all := []adminmsg.RuleCounts{}
 	for _, c := range set.ActiveRules() {

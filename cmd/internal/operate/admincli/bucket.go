@@ -11,10 +11,10 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// keyText writes whom a bucket counts for as it is written on a command line: user=ada.
+// keyText formats a key as arguments of a command: user=ada.
 func keyText(key adminmsg.Key) string { return shellWords(keyWords(key)) }
 
-// keyWords are the arguments that [KeyPairs] reads.
+// keyWords returns the arguments from which [KeyPairs] parses key.
 func keyWords(key adminmsg.Key) []string {
 	parts := make([]string, len(key))
 	for i, e := range key {
@@ -27,7 +27,7 @@ func keyWords(key adminmsg.Key) []string {
 	return parts
 }
 
-// shellWords are words as a shell takes them.
+// shellWords joins words, each quoted for a shell if necessary.
 func shellWords(all []string) string {
 	out := make([]string, len(all))
 	for i, word := range all {
@@ -36,7 +36,7 @@ func shellWords(all []string) string {
 	return strings.Join(out, " ")
 }
 
-// arguments are the words of a command after its name, none of which is taken for a flag.
+// arguments formats the arguments of a command. It puts -- before them if one of them would be parsed as a flag.
 func arguments(all []string) string {
 	text := shellWords(all)
 	if slices.ContainsFunc(all, func(word string) bool { return strings.HasPrefix(word, "-") }) {
@@ -45,14 +45,15 @@ func arguments(all []string) string {
 	return text
 }
 
-// bucketText names a bucket: posts-per-user user=ada.
+// bucketText formats the name of a bucket: posts-per-user user=ada.
 func bucketText(rule string, key adminmsg.Key) string {
 	return strings.TrimSpace(term.ShellQuoted(rule) + " " + keyText(key))
 }
 
+// WritePeeked writes the state of buckets. It returns term.ErrFindings if one of them denies.
 func WritePeeked(b *adminmsg.Peeked, w io.Writer, s term.Style) error {
 	if len(b.Buckets) == 0 {
-		_, err := fmt.Fprintln(w, "nothing is counted: no rule has a limit for it")
+		_, err := fmt.Fprintln(w, "no limit applies")
 		return err
 	}
 	var found error
@@ -72,7 +73,7 @@ func WritePeeked(b *adminmsg.Peeked, w io.Writer, s term.Style) error {
 	return found
 }
 
-// stateText says what is left of a bucket, in the words of explain.
+// stateText describes the state of a bucket as explain does.
 func stateText(b *adminmsg.Bucket) string {
 	if b.BlockedSeconds > 0 {
 		return "blocked for another " + term.Duration(term.Seconds(b.BlockedSeconds))
@@ -80,7 +81,7 @@ func stateText(b *adminmsg.Bucket) string {
 	if b.Source == suspended {
 		return suspendedText
 	}
-	if b.Source == "open" || b.Source == "closed" { // which count nothing
+	if b.Source == "open" || b.Source == "closed" { // neither counts
 		return fmt.Sprintf("limit %d", b.Limit) + sourceText(b.Source)
 	}
 	text := fmt.Sprintf("%d of %d left", b.Remaining, b.Limit)
@@ -88,42 +89,42 @@ func stateText(b *adminmsg.Bucket) string {
 		text += ", retry after " + term.Duration(term.Seconds(b.RetryAfterSeconds))
 	}
 	if b.ResetAfterSeconds > 0 {
-		text += ", all of it again after " + term.Duration(term.Seconds(b.ResetAfterSeconds))
+		text += ", fully reset in " + term.Duration(term.Seconds(b.ResetAfterSeconds))
 	} else {
-		text += ", nothing is spent"
+		text += ", unused"
 	}
 	return text + sourceText(b.Source)
 }
 
-// What is said of a rule that is switched off. Nothing is known of what is left of it.
+// Source and description of a suspended rule. Its remaining quota is unknown.
 const (
 	suspended     = "suspended"
-	suspendedText = "suspended, everything is allowed"
+	suspendedText = "suspended, all requests are allowed"
 )
 
-// sourceText says where an answer came from if it was not the store.
+// sourceText names the source of a decision unless it is the store.
 func sourceText(source string) string {
 	switch source {
 	case "", "store":
 		return ""
 	case "local", "open", "closed":
-		return " (the store does not answer: on_failure is " + source + ")"
+		return " (store unavailable: on_failure is " + source + ")"
 	}
-	return " (by " + term.Printable(source) + ")"
+	return " (source: " + term.Printable(source) + ")"
 }
 
-// WriteReset says which buckets were reset.
+// WriteReset lists the buckets that were reset.
 func WriteReset(b *adminmsg.Changed, w io.Writer, s term.Style) error {
 	return writeChanged(b, w, s, "reset", "")
 }
 
-// WriteRuleReset says how many buckets of a rule were removed, or would be.
+// WriteRuleReset writes the number of buckets and blocks of a rule that were removed or, in a dry run, would be.
 func WriteRuleReset(b *adminmsg.RuleWasReset, w io.Writer, s term.Style) error {
 	done := "reset"
 	if b.DryRun {
 		done = "would reset"
 	}
-	count := "which the store cannot count"
+	count := "number unknown"
 	if b.Removed != nil {
 		count = term.Thousands(*b.Removed) + " buckets and blocks"
 	}
@@ -131,7 +132,7 @@ func WriteRuleReset(b *adminmsg.RuleWasReset, w io.Writer, s term.Style) error {
 	return err
 }
 
-// WriteBlocked says which buckets were blocked, and for how long.
+// WriteBlocked lists the buckets that were blocked, and the end of the block.
 func WriteBlocked(b *adminmsg.Blocked, w io.Writer, s term.Style) error {
 	until := ""
 	if b.Until != nil {
@@ -140,15 +141,15 @@ func WriteBlocked(b *adminmsg.Blocked, w io.Writer, s term.Style) error {
 	return writeChanged(&b.Changed, w, s, "blocked", until)
 }
 
-// WriteUnblocked says which buckets' blocks were lifted.
+// WriteUnblocked lists the buckets that were unblocked.
 func WriteUnblocked(b *adminmsg.Blocked, w io.Writer, s term.Style) error {
 	return writeChanged(&b.Changed, w, s, "unblocked", "")
 }
 
-// writeChanged says what was done to which buckets.
+// writeChanged lists the changed buckets, each once, with the verb done before and more after the name.
 func writeChanged(b *adminmsg.Changed, w io.Writer, s term.Style, done, more string) error {
 	if len(b.Buckets) == 0 {
-		_, err := fmt.Fprintf(w, "nothing is %s: no rule has a limit for it\n", done)
+		_, err := fmt.Fprintf(w, "nothing was %s: no limit applies\n", done)
 		return err
 	}
 	seen := make(map[string]bool)

@@ -1,3 +1,3 @@
-// Package admincli is what commands that ask a running service have beside their flags: requests as they are written on a
-// command line become messages of its APIs, and the answers become text.
+// Package admincli converts between the command line and the APIs of a running service: it turns arguments into request
+// bodies, and responses into text.
 package admincli

@@ -11,30 +11,31 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
+// WriteQueue writes the counts of the queue and a table of its items.
 func WriteQueue(p *adminmsg.QueuePage, w io.Writer, s term.Style) error {
 	n := &p.Counts
 	head := fmt.Sprintf("%s queued, %s delivering, %s dead, %s done or cancelled; %s", term.Thousands(n.Queued), term.Thousands(n.Delivering), term.Thousands(n.Dead),
 		term.Thousands(n.Ended), bytesText(n.Bytes))
 	if n.Queued+n.Delivering > 0 {
-		head += ", the oldest for " + term.Seconds(n.OldestSeconds).String()
+		head += ", oldest item " + term.Seconds(n.OldestAgeSeconds).String() + " old"
 	}
 	if !n.Up {
-		head = s.Red("the queue cannot be written: ") + head
+		head = s.Red("queue unavailable: ") + head
 	}
 	if _, err := fmt.Fprintln(w, head); err != nil || len(p.Items) == 0 {
 		return err
 	}
-	rows := [][]string{{"id", "state", "accepted", term.Right("tries", 5), "whose", ""}}
+	rows := [][]string{{"id", "state", "accepted", term.Right("attempts", 8), "key", ""}}
 	for i := range p.Items {
 		it := &p.Items[i]
 		rows = append(rows, []string{
-			term.Printable(it.ID), itemState(it.State, s), term.Clock(it.Accepted), term.Right(fmt.Sprint(it.Attempts), 5), bucketText(it.Rule, it.Key), term.Printable(it.Error),
+			term.Printable(it.ID), itemState(it.State, s), term.Clock(it.Accepted), term.Right(fmt.Sprint(it.Attempts), 8), bucketText(it.Rule, it.Key), term.Printable(it.Error),
 		})
 	}
-	if err := term.Table(w, rows); err != nil || p.Next == "" {
+	if err := term.Table(w, rows); err != nil || p.NextPageToken == "" {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "there are more: --after %s\n", term.Printable(p.Next))
+	_, err := fmt.Fprintf(w, "more items: --page-token %s\n", term.Printable(p.NextPageToken))
 	return err
 }
 
@@ -60,9 +61,10 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
+// WriteItem writes one queue item.
 func WriteItem(it *adminmsg.QueueItem, w io.Writer, s term.Style) error {
 	var b strings.Builder
-	line := func(name, text string) { fmt.Fprintf(&b, "%-9s %s\n", name, text) }
+	line := func(name, text string) { fmt.Fprintf(&b, "%-12s %s\n", name, text) }
 	at := func(name string, t *time.Time) {
 		if t != nil {
 			line(name, term.Clock(*t))
@@ -70,20 +72,20 @@ func WriteItem(it *adminmsg.QueueItem, w io.Writer, s term.Style) error {
 	}
 	line("id", term.Printable(it.ID))
 	line("state", itemState(it.State, s))
-	line("whose", bucketText(it.Rule, it.Key))
+	line("key", bucketText(it.Rule, it.Key))
 	line("accepted", term.Clock(it.Accepted))
-	line("tries", fmt.Sprint(it.Attempts))
+	line("attempts", fmt.Sprint(it.Attempts))
 	if it.Position > 0 {
-		line("place", fmt.Sprint(it.Position))
+		line("position", fmt.Sprint(it.Position))
 	}
-	at("next", it.Next)
+	at("next attempt", it.NextAttempt)
 	at("changed", it.Changed)
 	at("expires", it.Expires)
 	if it.Error != "" {
 		line("error", term.Printable(it.Error))
 	}
 	if r := it.Result; r != nil {
-		line("answer", strings.TrimSpace(fmt.Sprintf("%d %s, %s", r.Status, http.StatusText(r.Status), bytesText(int64(len(r.Body)+len(r.BodyBase64))))))
+		line("response", strings.TrimSpace(fmt.Sprintf("%d %s, %s", r.Status, http.StatusText(r.Status), bytesText(int64(len(r.Body)+len(r.BodyBase64))))))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

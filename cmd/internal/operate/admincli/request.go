@@ -14,21 +14,21 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Described is an HTTP request as flags describe it, but for its method and URL.
+// Described is the part of an HTTP request that flags set: all except the method and the URL.
 type Described struct {
 	Headers    []string // Name: value
-	Cookies    []string // name=value, as the next two
+	Cookies    []string // name=value; Claims and Attributes too
 	Claims     []string
 	Attributes []string
 	IP         string
 }
 
-// Given tells whether the request is described at all.
+// Given reports whether any field is set.
 func (d *Described) Given() bool {
 	return len(d.Headers)+len(d.Cookies)+len(d.Claims)+len(d.Attributes) > 0 || d.IP != ""
 }
 
-// HTTP is the request with this method and URL.
+// HTTP returns the request with the method and URL in line: "POST /posts".
 func (d *Described) HTTP(line string) (*sample.HTTP, error) {
 	h, err := sample.ParseSend(line)
 	if err != nil {
@@ -60,13 +60,13 @@ func (d *Described) HTTP(line string) (*sample.HTTP, error) {
 	}
 	if d.IP != "" {
 		if h.Addr, err = netip.ParseAddr(d.IP); err != nil {
-			return nil, fmt.Errorf("--ip %q: write an address, such as 192.0.2.1 or 2001:db8::1", d.IP)
+			return nil, fmt.Errorf("--ip %q: write an IP address, such as 192.0.2.1 or 2001:db8::1", d.IP)
 		}
 	}
 	return h, nil
 }
 
-// Request is the request as the admin API takes it.
+// Request returns the request as a body of the admin API.
 func (d *Described) Request(line string) (*adminmsg.Request, error) {
 	h, err := d.HTTP(line)
 	if err != nil {
@@ -89,7 +89,7 @@ func (d *Described) Request(line string) (*adminmsg.Request, error) {
 	return r, nil
 }
 
-// CheckAttributes is the request as the check API takes it.
+// CheckAttributes returns the request as a body of the check API.
 func (d *Described) CheckAttributes(line string) (*adminclient.Attributes, error) {
 	h, err := d.HTTP(line)
 	if err != nil {
@@ -100,7 +100,7 @@ func (d *Described) CheckAttributes(line string) (*adminclient.Attributes, error
 		Method: h.Method, Path: path, Host: h.Host, IP: d.IP, Claims: h.Claims, Attributes: h.Attributes,
 	}
 	if a.Query, err = url.ParseQuery(query); err != nil {
-		return nil, fmt.Errorf("the query %q: %w", query, err)
+		return nil, fmt.Errorf("query %q: %w", query, err)
 	}
 	a.Headers, a.Cookies = byName(h.Header), byName(h.Cookies)
 	return a, nil
@@ -114,19 +114,19 @@ func byName(fields []sample.Field) map[string][]string {
 	return m
 }
 
-// onlyOnce are headers as the service's API takes them: it has no place for a second of the same name.
+// onlyOnce returns headers by name for the admin API. It returns an error for a repeated name, which the API cannot express.
 func onlyOnce(what string, fields []sample.Field) (map[string]string, error) {
 	m := make(map[string]string, len(fields))
 	for _, f := range fields {
 		if _, again := m[f.Name]; again {
-			return nil, fmt.Errorf("the %s %s is there twice: write its values in one, with a comma between them", what, f.Name)
+			return nil, fmt.Errorf("the %s %s is given twice: write its values once, separated by commas", what, f.Name)
 		}
 		m[f.Name] = f.Value
 	}
 	return m, nil
 }
 
-// Pairs reads arguments of the form name=value.
+// Pairs parses arguments of the form name=value.
 func Pairs(flag string, args []string) ([]rules.Entry, error) {
 	var all []rules.Entry
 	for _, arg := range args {
@@ -139,8 +139,8 @@ func Pairs(flag string, args []string) ([]rules.Entry, error) {
 	return all, nil
 }
 
-// KeyPairs reads the parts of a key, each name=value. A name that has a = in it is in quotes, like Go's strings, as
-// bucketText writes it.
+// KeyPairs parses the parts of a key, each name=value. A name that contains = is quoted like a Go string, as bucketText
+// writes it.
 func KeyPairs(what string, args []string) ([]rules.Entry, error) {
 	var all []rules.Entry
 	for _, arg := range args {
@@ -162,7 +162,7 @@ func KeyPairs(what string, args []string) ([]rules.Entry, error) {
 	return all, nil
 }
 
-// hasQuotes reports whether the service writes this name of a part in quotes.
+// hasQuotes reports whether the service writes the name of a key part in quotes.
 func hasQuotes(name string) bool {
 	return strings.ContainsRune(`"(~`, rune(name[0])) || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) })
@@ -177,7 +177,7 @@ func pairMap(flag string, args []string) (map[string]string, error) {
 	return m, err
 }
 
-// Descriptors reads the arguments after --domain: entries, and a + between descriptors.
+// Descriptors parses the arguments after --domain: entries key=value, with + between descriptors.
 func Descriptors(domain string, args []string) ([][]rules.Entry, error) {
 	all := [][]rules.Entry{nil}
 	for _, arg := range args {
@@ -195,7 +195,7 @@ func Descriptors(domain string, args []string) ([][]rules.Entry, error) {
 	return all, nil
 }
 
-// Entries are a descriptor as the service's API takes it.
+// Entries returns the entries of a descriptor as the APIs take them.
 func Entries(d []rules.Entry) []adminmsg.Entry {
 	all := make([]adminmsg.Entry, len(d))
 	for i, e := range d {
@@ -204,18 +204,18 @@ func Entries(d []rules.Entry) []adminmsg.Entry {
 	return all
 }
 
-// Explain is what a service is asked to explain: a request, or descriptors of a domain.
-func Explain(d *Described, domain string, args []string, cost int64) (ask adminmsg.Explain, err error) {
-	ask = adminmsg.Explain{Domain: domain, Cost: cost}
+// Explain returns the body of POST /v1/explain for a request or, if domain is not empty, for descriptors.
+func Explain(d *Described, domain string, args []string, cost int64) (body adminmsg.Explain, err error) {
+	body = adminmsg.Explain{Domain: domain, Cost: cost}
 	if domain == "" {
-		ask.Request, err = d.Request(strings.Join(args, " "))
-		return ask, err
+		body.Request, err = d.Request(strings.Join(args, " "))
+		return body, err
 	}
-	ask.Descriptors, err = DescriptorsOf(domain, args)
-	return ask, err
+	body.Descriptors, err = DescriptorsOf(domain, args)
+	return body, err
 }
 
-// DescriptorsOf are the arguments after --domain as the service's APIs take them.
+// DescriptorsOf parses the arguments after --domain into descriptors as the APIs take them.
 func DescriptorsOf(domain string, args []string) (all [][]adminmsg.Entry, err error) {
 	read, err := Descriptors(domain, args)
 	for _, d := range read {

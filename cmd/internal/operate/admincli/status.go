@@ -12,23 +12,24 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
+// WriteStatus writes the status of an instance. It returns term.ErrFindings if the instance is degraded.
 func WriteStatus(t *adminmsg.Status, w io.Writer, s term.Style) error {
 	degraded := isDegraded(t)
-	head := s.Green("fine")
+	head := s.Green("healthy")
 	if degraded {
 		head = s.Red("degraded")
 	}
 	var b strings.Builder
 	line := func(name, text string) { fmt.Fprintf(&b, "%-10s %s\n", name, text) }
 	fmt.Fprintf(&b, "%s: sluice %s, up %s since %s\n\n", head, term.Printable(t.Version),
-		term.Duration(time.Duration(t.UptimeSeconds)*time.Second), term.Clock(t.Started))
+		term.Duration(time.Duration(t.UptimeSeconds)*time.Second), term.Clock(t.StartedAt))
 	line("store", storeText(&t.Store, s))
 	for _, text := range unavailableText(&t.Store) {
 		line("", s.Red(text))
 	}
 	switch n := t.Store.Instances; {
 	case n == 0:
-		line("instances", s.Yellow("not known yet: while the store is unavailable, 1 per key and window is allowed"))
+		line("instances", s.Yellow("unknown yet: while the store is unavailable, 1 request per key and window is allowed"))
 	case n > 1:
 		line("instances", fmt.Sprintf("%d share the store", n))
 	}
@@ -36,14 +37,14 @@ func WriteStatus(t *adminmsg.Status, w io.Writer, s term.Style) error {
 		line("not ready", s.Red(term.Printable(t.Unready)))
 	}
 	r := &t.Rules
-	line("rules", fmt.Sprintf("%s, %s, read %s, digest %s",
-		term.Count(r.Native, "rule"), term.Count(r.Domains, "Envoy domain"), term.Clock(r.LoadedAt), term.Printable(r.Digest)))
+	line("rules", fmt.Sprintf("%s, %s, loaded %s, digest %s",
+		term.Count(r.SluiceRules, "rule"), term.Count(r.EnvoyDomains, "Envoy domain"), term.Clock(r.LoadedAt), term.Printable(r.Digest)))
 	for _, file := range r.Files {
 		line("", term.Printable(file))
 	}
 	if r.LastError != nil {
-		line("", s.Red("the files cannot be used since "+term.Clock(r.LastError.At)+", and these rules are kept:"))
-		for text := range strings.Lines(r.LastError.Text) {
+		line("", s.Red("reload failed "+term.Clock(r.LastError.Time)+", and these rules stay active:"))
+		for text := range strings.Lines(r.LastError.Message) {
 			line("", term.Printable(strings.TrimRight(text, "\n")))
 		}
 	}
@@ -68,14 +69,14 @@ func WriteStatus(t *adminmsg.Status, w io.Writer, s term.Style) error {
 	return nil
 }
 
-// isDegraded reports whether something needs an operator: the store or a part of it is unavailable, the rule files cannot be
-// used, the service is not ready, or a rule is suspended.
+// isDegraded reports whether the status needs an operator: the store or a shard is unavailable, the last reload failed, the
+// service is not ready, or a rule is suspended.
 func isDegraded(t *adminmsg.Status) bool {
 	return !t.Store.Up || slices.ContainsFunc(t.Store.Servers, func(s adminmsg.ServerStatus) bool { return !s.Up }) ||
 		t.Rules.LastError != nil || t.Unready != "" || len(t.Suspended) > 0
 }
 
-// shownBreakerEvents is how many openings and closings are shown; JSON has more.
+// shownBreakerEvents is the number of breaker events in the text; JSON has more.
 const shownBreakerEvents = 6
 
 func storeText(t *adminmsg.StoreStatus, s term.Style) string {
@@ -96,14 +97,14 @@ func storeText(t *adminmsg.StoreStatus, s term.Style) string {
 	}
 	switch {
 	case !t.Up:
-		return text + ": " + s.Red("unavailable: rules' on_failure decides")
+		return text + ": " + s.Red("unavailable: on_failure of each rule decides")
 	case down > 0:
-		return text + ": " + s.Red(fmt.Sprintf("%d of %s unavailable: rules' on_failure decides for their keys", down, term.Count(len(t.Servers), "shard")))
+		return text + ": " + s.Red(fmt.Sprintf("%d of %s unavailable: on_failure of each rule decides for their keys", down, term.Count(len(t.Servers), "shard")))
 	}
 	return text + ": available"
 }
 
-// unavailableText names the servers that are unavailable, since when and why, each once.
+// unavailableText returns a line for each error of the store: that of the ping, and those of open circuit breakers.
 func unavailableText(t *adminmsg.StoreStatus) (lines []string) {
 	if t.Error != "" {
 		lines = append(lines, term.Printable(t.Error))
@@ -120,7 +121,7 @@ func unavailableText(t *adminmsg.StoreStatus) (lines []string) {
 	return lines
 }
 
-// serverText names a server by its address, and by its shard for those who look at metrics.
+// serverText names a shard by its address and its number, which is the label of its metrics.
 func serverText(address string, shard int) string {
 	if address == "" {
 		return fmt.Sprintf("shard %d", shard)
@@ -130,13 +131,14 @@ func serverText(address string, shard int) string {
 
 func breakerText(e *adminmsg.BreakerEvent) string {
 	if e.Breaker == "open" {
-		return fmt.Sprintf("%s opened, %s: %s", term.Clock(e.At), serverText(e.Server, e.Shard), term.Printable(e.Error))
+		return fmt.Sprintf("%s opened, %s: %s", term.Clock(e.Time), serverText(e.Server, e.Shard), term.Printable(e.Error))
 	}
-	return fmt.Sprintf("%s closed, %s", term.Clock(e.At), serverText(e.Server, e.Shard))
+	return fmt.Sprintf("%s closed, %s", term.Clock(e.Time), serverText(e.Server, e.Shard))
 }
 
+// WriteRules writes a table of rules and their decisions.
 func WriteRules(t *adminmsg.Rules, w io.Writer, _ term.Style) error {
-	rows := [][]string{{"rule", "limit", "per", term.Right("allowed", 9), term.Right("denied", 9), term.Right("shadow", 9), ""}}
+	rows := [][]string{{"rule", "limit", "per", term.Right("allowed", 9), term.Right("denied", 9), term.Right("shadow-denied", 13), ""}}
 	for i := range t.Rules {
 		r := &t.Rules[i]
 		var notes []string
@@ -144,11 +146,11 @@ func WriteRules(t *adminmsg.Rules, w io.Writer, _ term.Style) error {
 			notes = append(notes, "suspended")
 		}
 		if r.Shadow {
-			notes = append(notes, "in shadow")
+			notes = append(notes, "shadow mode")
 		}
 		rows = append(rows, []string{
 			term.Printable(r.Name), term.Printable(r.LimitText()), term.Printable(strings.Join(r.Per, ", ")),
-			term.Right(term.Thousands(r.Allowed), 9), term.Right(term.Thousands(r.Denied), 9), term.Right(term.Thousands(r.ShadowDenied), 9),
+			term.Right(term.Thousands(r.Allowed), 9), term.Right(term.Thousands(r.Denied), 9), term.Right(term.Thousands(r.ShadowDenied), 13),
 			strings.Join(notes, ", "),
 		})
 	}

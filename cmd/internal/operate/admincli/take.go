@@ -14,60 +14,62 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// TakeResult is what take prints. Its fields are for programs to rely on.
+// TakeResult is the output of sluice take. Its JSON fields are a stable interface for programs.
 type TakeResult struct {
 	Allowed int            `json:"allowed"`
 	Denied  int            `json:"denied"`
-	Seconds float64        `json:"seconds"`
-	Answers []takeResponse `json:"answers"`
+	Seconds float64        `json:"elapsed_seconds"`
+	Results []takeResponse `json:"results"`
 }
 
 type takeResponse struct {
 	Status int               `json:"status"`
 	Header map[string]string `json:"headers"`
-	Raw    json.RawMessage   `json:"answer"`
-	answer adminclient.CheckAnswer
+	Raw    json.RawMessage   `json:"body"`
+	result adminclient.CheckResult
 }
 
+// Add appends a response.
 func (t *TakeResult) Add(c *adminclient.Checked) {
-	if c.Answer.Allowed {
+	if c.Result.Allowed {
 		t.Allowed++
 	} else {
 		t.Denied++
 	}
-	a := takeResponse{Status: c.Status, Header: map[string]string{}, Raw: c.Raw, answer: c.Answer}
+	a := takeResponse{Status: c.Status, Header: map[string]string{}, Raw: c.Raw, result: c.Result}
 	for name, values := range c.Header {
 		if limitHeader(name) {
 			a.Header[name] = strings.Join(values, ", ")
 		}
 	}
-	t.Answers = append(t.Answers, a)
+	t.Results = append(t.Results, a)
 }
 
-// limitHeader tells whether a header speaks of limits.
+// limitHeader reports whether a header is about limits.
 func limitHeader(name string) bool {
 	lower := strings.ToLower(name)
 	return lower == "retry-after" || strings.Contains(lower, "ratelimit")
 }
 
+// Write writes the results as text: one result in full, several as a line for each run of equal outcomes.
 func (t *TakeResult) Write(w io.Writer) error {
 	s := term.NewStyle(w)
-	if len(t.Answers) == 1 {
-		return t.Answers[0].write(w, s)
+	if len(t.Results) == 1 {
+		return t.Results[0].write(w, s)
 	}
 	var b strings.Builder
-	digits := len(fmt.Sprint(len(t.Answers)))
-	for first := 0; first < len(t.Answers); {
+	digits := len(fmt.Sprint(len(t.Results)))
+	for first := 0; first < len(t.Results); {
 		last := first
-		for last+1 < len(t.Answers) && t.Answers[last+1].answer.Allowed == t.Answers[first].answer.Allowed {
+		for last+1 < len(t.Results) && t.Results[last+1].result.Allowed == t.Results[first].result.Allowed {
 			last++
 		}
 		which := fmt.Sprintf("%*d", 2*digits+1, last+1)
 		if first < last {
 			which = fmt.Sprintf("%*d-%-*d", digits, first+1, digits, last+1)
 		}
-		a := &t.Answers[last].answer
-		fmt.Fprintf(&b, "%s  %s  %s\n", which, verdict(s, a.Allowed), why(a))
+		a := &t.Results[last].result
+		fmt.Fprintf(&b, "%s  %s  %s\n", which, outcome(s, a.Allowed), reason(a))
 		first = last + 1
 	}
 	fmt.Fprintf(&b, "%d allowed, %d denied, %.3fs\n", t.Allowed, t.Denied, t.Seconds)
@@ -75,17 +77,17 @@ func (t *TakeResult) Write(w io.Writer) error {
 	return err
 }
 
-func verdict(s term.Style, allowed bool) string {
+func outcome(s term.Style, allowed bool) string {
 	if allowed {
 		return s.Green("allowed")
 	}
 	return s.Red("denied ")
 }
 
-// why is the limit that matters most, in the words of explain.
-func why(a *adminclient.CheckAnswer) string {
+// reason describes the most restrictive limit as explain does.
+func reason(a *adminclient.CheckResult) string {
 	if len(a.Limits) == 0 {
-		return term.Printable(cmp.Or(a.Why, "no limit applies"))
+		return term.Printable(cmp.Or(a.Reason, "no limit applies"))
 	}
 	tight := slices.MinFunc(a.Limits, func(x, y adminclient.CheckedLimit) int {
 		return cmp.Or(rank(&x)-rank(&y), -cmp.Compare(x.RetryAfterMS, y.RetryAfterMS), cmp.Compare(left(&x), left(&y)))
@@ -93,10 +95,10 @@ func why(a *adminclient.CheckAnswer) string {
 	return checkedText(&tight)
 }
 
-// rank puts what denies first and what only reports last.
+// rank orders limits: those that deny first, shadow-denied ones last.
 func rank(l *adminclient.CheckedLimit) int {
 	switch {
-	case l.Shadow:
+	case l.ShadowDenied:
 		return 2
 	case l.Allowed:
 		return 1
@@ -104,7 +106,7 @@ func rank(l *adminclient.CheckedLimit) int {
 	return 0
 }
 
-// left is what is left, and much if nobody knows.
+// left returns the remaining quota, or math.MaxInt64 if it is unknown.
 func left(l *adminclient.CheckedLimit) int64 {
 	if l.Remaining == nil {
 		return math.MaxInt64
@@ -120,29 +122,29 @@ func checkedText(l *adminclient.CheckedLimit) string {
 	if l.Remaining != nil {
 		text = fmt.Sprintf("%s: %d of %d left", term.Printable(l.Rule), *l.Remaining, l.Limit)
 	}
-	if l.Never {
-		text += ", a request of this cost never fits"
+	if l.ExceedsLimit {
+		text += ", the cost exceeds the limit"
 	}
 	if l.DelayMS > 0 {
-		text += ", after waiting for " + term.Duration(term.Seconds(l.DelayMS/1000))
+		text += ", delayed by " + term.Duration(term.Seconds(l.DelayMS/1000))
 	}
 	if !l.Allowed && l.RetryAfterMS > 0 {
 		text += ", retry after " + term.Duration(term.Seconds(l.RetryAfterMS/1000))
 	}
 	if l.ResetAfterMS > 0 {
-		text += ", all of it again after " + term.Duration(term.Seconds(l.ResetAfterMS/1000))
+		text += ", fully reset in " + term.Duration(term.Seconds(l.ResetAfterMS/1000))
 	}
-	if l.Shadow {
-		text += "; it would deny if it were not in shadow"
+	if l.ShadowDenied {
+		text += "; shadow mode: would be denied"
 	}
 	return text + sourceText(l.Source)
 }
 
-// write shows one answer whole.
+// write writes a response with its status, headers and limits.
 func (a *takeResponse) write(w io.Writer, s term.Style) error {
 	var b strings.Builder
 	line := fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status))
-	if a.answer.Allowed {
+	if a.result.Allowed {
 		line = s.Green(line)
 	} else {
 		line = s.Red(line)
@@ -157,12 +159,12 @@ func (a *takeResponse) write(w io.Writer, s term.Style) error {
 		fmt.Fprintf(&b, "%s %s\n", s.Faint(term.Printable(name)+":"), term.Printable(a.Header[name]))
 	}
 	b.WriteByte('\n')
-	for i := range a.answer.Limits {
-		l := &a.answer.Limits[i]
+	for i := range a.result.Limits {
+		l := &a.result.Limits[i]
 		fmt.Fprintf(&b, "%s %s\n", s.Mark(l.Allowed), checkedText(l))
 	}
-	if len(a.answer.Limits) == 0 || a.answer.Why != "" {
-		fmt.Fprintln(&b, why(&adminclient.CheckAnswer{Why: a.answer.Why}))
+	if len(a.result.Limits) == 0 || a.result.Reason != "" {
+		fmt.Fprintln(&b, reason(&adminclient.CheckResult{Reason: a.result.Reason}))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -13,11 +13,11 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// rendered is what is printed of an answer of the service.
-func rendered[A any](t *testing.T, answer string, write func(*A, io.Writer, term.Style) error) (string, error) {
+// rendered returns the text that write prints for the JSON of a response.
+func rendered[A any](t *testing.T, response string, write func(*A, io.Writer, term.Style) error) (string, error) {
 	t.Helper()
 	var a A
-	if err := json.Unmarshal([]byte(answer), &a); err != nil {
+	if err := json.Unmarshal([]byte(response), &a); err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
@@ -35,15 +35,15 @@ func compare(t *testing.T, what, got, want string) {
 	}
 }
 
-// What is wrong with a service is said, and the exit code says it too.
+// A degraded status lists the reasons and returns term.ErrFindings.
 func TestStatusDegraded(t *testing.T) {
-	got, err := rendered(t, `{"version":"v1.2.3","started":"2026-01-02T03:04:05Z","uptime_seconds":93784.2,
+	got, err := rendered(t, `{"version":"v1.2.3","started_at":"2026-01-02T03:04:05Z","uptime_seconds":93784.2,
 		"store":{"kind":"redis","up":false,"error":"dial: \u001b[31mrefused","instances":0,
 			"servers":[{"shard":0,"address":"r1:6379","up":false,"breaker":"open","since":"2026-01-02T03:04:05Z","error":"dial: refused"}],
-			"breaker_history":[{"at":"2026-01-02T03:04:05Z","shard":0,"server":"r1:6379","breaker":"open","error":"dial: refused"},
-				{"at":"2026-01-02T03:04:04Z","shard":0,"server":"","breaker":"closed","error":""}]},
+			"breaker_history":[{"time":"2026-01-02T03:04:05Z","shard":0,"server":"r1:6379","breaker":"open","error":"dial: refused"},
+				{"time":"2026-01-02T03:04:04Z","shard":0,"server":"","breaker":"closed","error":""}]},
 		"rules":{"digest":"abc","loaded_at":"2026-01-02T03:04:05Z","files":["rules/a.yaml","rules/b.yaml"],
-			"last_error":{"at":"2026-01-02T03:04:05Z","text":"rules/a.yaml:1:2: no\nrules/b.yaml:3:4: \u001b[31mno"},"native":1,"domains":2},
+			"last_error":{"time":"2026-01-02T03:04:05Z","message":"rules/a.yaml:1:2: no\nrules/b.yaml:3:4: \u001b[31mno"},"sluice_rules":1,"envoy_domains":2},
 		"unready":"queue: no\nspace\u001b[31m","suspended":["posts","it's all"],"listeners":{"http":"127.0.0.1:8080","grpc":"127.0.0.1:8081"},"log_level":"info"}`, WriteStatus)
 	if !errors.Is(err, term.ErrFindings) {
 		t.Errorf("a degraded service ends with %v", err)
@@ -51,15 +51,15 @@ func TestStatusDegraded(t *testing.T) {
 	compare(t, "status", got, `
 degraded: sluice v1.2.3, up 1d2h3m4s since 00:00:00
 
-store      redis r1:6379: unavailable: rules' on_failure decides
+store      redis r1:6379: unavailable: on_failure of each rule decides
            dial: �[31mrefused
            r1:6379 (shard 0): circuit breaker open since 00:00:00: dial: refused
-instances  not known yet: while the store is unavailable, 1 per key and window is allowed
+instances  unknown yet: while the store is unavailable, 1 request per key and window is allowed
 not ready  queue: no�space�[31m
-rules      1 rule, 2 Envoy domains, read 00:00:00, digest abc
+rules      1 rule, 2 Envoy domains, loaded 00:00:00, digest abc
            rules/a.yaml
            rules/b.yaml
-           the files cannot be used since 00:00:00, and these rules are kept:
+           reload failed 00:00:00, and these rules stay active:
            rules/a.yaml:1:2: no
            rules/b.yaml:3:4: �[31mno
 suspended  posts, it's all; to undo: sluice resume posts 'it'\''s all'
@@ -73,7 +73,7 @@ log level  info
 	}
 	for status, want := range map[string]string{
 		`{"store":{"kind":"redis","up":true,"servers":[{"shard":0,"address":"a:1","up":true},{"shard":1,"address":"b:1","up":false,"since":"2026-01-02T03:04:05Z","error":"no"},
-			{"shard":2,"address":"a:1","up":true}]}}`: "store      redis a:1, b:1: 1 of 3 shards unavailable: rules' on_failure decides for their keys\n           b:1 (shard 1): circuit breaker open since",
+			{"shard":2,"address":"a:1","up":true}]}}`: "store      redis a:1, b:1: 1 of 3 shards unavailable: on_failure of each rule decides for their keys\n           b:1 (shard 1): circuit breaker open since",
 		`{"store":{"kind":"memory","up":true},"suspended":["posts"]}`: "suspended  posts; to undo: sluice resume posts",
 	} {
 		got, err := rendered(t, status, WriteStatus)
@@ -86,7 +86,7 @@ log level  info
 		`[{"shard":0,"up":true}]`: "store      redis: available\n",
 	} {
 		got, err := rendered(t, `{"store":{"kind":"redis","up":true,"servers":`+servers+`}}`, WriteStatus)
-		if err != nil || !strings.HasPrefix(got, "fine: ") || !strings.Contains(got, want) {
+		if err != nil || !strings.HasPrefix(got, "healthy: ") || !strings.Contains(got, want) {
 			t.Errorf("%s: %v\n%s", servers, err, got)
 		}
 	}
@@ -94,37 +94,37 @@ log level  info
 
 func TestTopTable(t *testing.T) {
 	got, err := rendered(t, `{"since":"2026-01-02T03:04:05Z","entries":[
-		{"rule":"posts-per-user","key":{"user":"ada"},"count":7500,"error":0},
-		{"rule":"posts-per-user","key":{"user":"b o b"},"count":2400,"error":12},
-		{"rule":"everything","key":{},"count":100,"error":99}]}`,
+		{"rule":"posts-per-user","key":{"user":"ada"},"count":7500,"max_error":0},
+		{"rule":"posts-per-user","key":{"user":"b o b"},"count":2400,"max_error":12},
+		{"rule":"everything","key":{},"count":100,"max_error":99}]}`,
 		func(top *adminmsg.Top, w io.Writer, s term.Style) error { return WriteTop(top, false, w, s) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	compare(t, "top", got, `
-most denied of late
-    count      ±  rule            key           share
-    7,500      0  posts-per-user  user=ada      ███████████████      75 %
-    2,400     12  posts-per-user  'user=b o b'  ████▊                24 %
-      100     99  everything      (everybody)   ▎                    1 %
+keys denied most often in the last minutes
+    count      ±  rule            key            share
+    7,500      0  posts-per-user  user=ada       ███████████████      75 %
+    2,400     12  posts-per-user  'user=b o b'   ████▊                24 %
+      100     99  everything      (all clients)  ▎                    1 %
 
-to look closer: sluice peek posts-per-user user=ada
+for details: sluice peek posts-per-user user=ada
 `)
 }
 
-// A screen shows the busiest rules first and what went before beside them; a pipe gets lines.
+// A screen shows the busiest rules first, with their history; a pipe gets lines.
 func TestWatchDraws(t *testing.T) {
 	w := NewView(2*time.Second, nil)
 	var screen, lines strings.Builder
-	for i, answer := range []string{
-		`{"t":"2026-01-02T03:04:03Z","rules":[],"top":[]}`,
-		`{"t":"2026-01-02T03:04:05Z","rules":[{"name":"a","allowed":2,"denied":0},{"name":"b","allowed":1,"denied":7,"near_limit":1}],"top":[]}`,
-		`{"t":"2026-01-02T03:04:07Z","rules":[{"name":"a","allowed":24690,"denied":0},{"name":"b","allowed":0,"denied":4,"shadow_denied":3}],
-			"top":[{"rule":"b","key":{"user":"ada"},"count":11,"error":0}]}`,
-		`{"t":"2026-01-02T03:04:09Z","rules":[],"top":[{"rule":"b","key":{"user":"ada"},"count":11,"error":0}]}`,
+	for i, event := range []string{
+		`{"time":"2026-01-02T03:04:03Z","rules":[],"top":[]}`,
+		`{"time":"2026-01-02T03:04:05Z","rules":[{"name":"a","allowed":2,"denied":0},{"name":"b","allowed":1,"denied":7,"near_limit":1}],"top":[]}`,
+		`{"time":"2026-01-02T03:04:07Z","rules":[{"name":"a","allowed":24690,"denied":0},{"name":"b","allowed":0,"denied":4,"shadow_denied":3}],
+			"top":[{"rule":"b","key":{"user":"ada"},"count":11,"max_error":0}]}`,
+		`{"time":"2026-01-02T03:04:09Z","rules":[],"top":[{"rule":"b","key":{"user":"ada"},"count":11,"max_error":0}]}`,
 	} {
 		var e adminmsg.Event
-		if err := json.Unmarshal([]byte(answer), &e); err != nil {
+		if err := json.Unmarshal([]byte(event), &e); err != nil {
 			t.Fatal(err)
 		}
 		if w.Next(&e) != (i > 0) {
@@ -142,20 +142,20 @@ func TestWatchDraws(t *testing.T) {
 		}
 	}
 	compare(t, "the screen", strings.TrimPrefix(screen.String(), term.ClearScreen), `
-00:00:00  every 2s, ctrl-C ends it
+00:00:00  every 2s, ctrl-C to stop
 
-rule     allowed      denied      shadow        near  asked
-a            0/s         0/s         0/s         0/s  ▁█▁
-b            0/s         0/s         0/s         0/s  █▄▁
+rule     allowed      denied  shadow-denied  near limit  requests
+a            0/s         0/s            0/s         0/s  ▁█▁
+b            0/s         0/s            0/s         0/s  █▄▁
 
-most denied: b user=ada (11; more with: sluice top)
+most denied: b user=ada (11 times; sluice top shows more keys)
 `)
 	compare(t, "the lines", lines.String(), `
 00:00:00  a  allowed 1/s  denied 0/s
-00:00:00  b  allowed 0.5/s  denied 3.5/s  near 0.5/s
+00:00:00  b  allowed 0.5/s  denied 3.5/s  near limit 0.5/s
 00:00:00  a  allowed 12,345/s  denied 0/s
-00:00:00  b  allowed 0/s  denied 2/s  shadow 1.5/s
-00:00:00  nothing was asked
+00:00:00  b  allowed 0/s  denied 2/s  shadow-denied 1.5/s
+00:00:00  no requests
 `)
 }
 
@@ -170,30 +170,30 @@ func TestBucketsSayWhatTheyAre(t *testing.T) {
 		t.Errorf("buckets that deny end with %v", err)
 	}
 	compare(t, "peek", got, `
-✓ a user=ada: 2 of 2 left, nothing is spent
-✗ a ip=::1 user=ada: 0 of 2 left, retry after 481ms, all of it again after 1m2s
+✓ a user=ada: 2 of 2 left, unused
+✗ a ip=::1 user=ada: 0 of 2 left, retry after 481ms, fully reset in 1m2s
 ✗ a: blocked for another 10m
-✓ a x=: 1 of 2 left, all of it again after 3s (the store does not answer: on_failure is local)
-✓ a 'x=it'\''s': suspended, everything is allowed
+✓ a x=: 1 of 2 left, fully reset in 3s (store unavailable: on_failure is local)
+✓ a 'x=it'\''s': suspended, all requests are allowed
 `)
 }
 
-// A reset of a rule says how many there were, if the store knows.
+// The number of removed buckets is written if the store can count them.
 func TestRuleReset(t *testing.T) {
-	for answer, want := range map[string]string{
+	for response, want := range map[string]string{
 		`{"rule":"posts","removed":12345,"dry_run":false,"next":""}`: "reset all keys of posts, 12,345 buckets and blocks\n",
 		`{"rule":"it's","removed":0,"dry_run":true,"next":""}`:       "would reset all keys of 'it'\\''s', 0 buckets and blocks\n",
-		`{"rule":"posts","removed":null,"dry_run":false,"next":""}`:  "reset all keys of posts, which the store cannot count\n",
+		`{"rule":"posts","removed":null,"dry_run":false,"next":""}`:  "reset all keys of posts, number unknown\n",
 	} {
-		got, err := rendered(t, answer, WriteRuleReset)
+		got, err := rendered(t, response, WriteRuleReset)
 		if err != nil {
 			t.Error(err)
 		}
-		compare(t, answer, got, want)
+		compare(t, response, got, want)
 	}
 }
 
-// The command that top prints is about the first key of a rule that is in a file: peek does not know the limits of requests.
+// The command that top prints selects the first key of a rule in a file, because peek cannot select limits that requests carry.
 func TestTopPeeksAtRules(t *testing.T) {
 	brought := adminmsg.TopEntry{BucketName: adminmsg.BucketName{Rule: "d//1m0s", Key: adminmsg.Key{{Key: "k", Value: "v"}}}, Count: 9}
 	of := adminmsg.TopEntry{BucketName: adminmsg.BucketName{Rule: "http://a", Key: adminmsg.Key{{Key: "k", Value: "v"}}}, Count: 1}

@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// TopScreen returns what writes a top. With again it takes the place of the one before, if the output is a terminal.
+// TopScreen returns a function that writes the top keys. With again it clears the screen first if the output is a terminal.
 func TopScreen(near, again bool) func(*adminmsg.Top, io.Writer, term.Style) error {
 	return func(t *adminmsg.Top, w io.Writer, s term.Style) error {
 		if again && term.IsTerminal(w) {
@@ -20,13 +20,14 @@ func TopScreen(near, again bool) func(*adminmsg.Top, io.Writer, term.Style) erro
 	}
 }
 
+// WriteTop writes a table of the keys denied most often or, with near, most often near their limit.
 func WriteTop(t *adminmsg.Top, near bool, w io.Writer, s term.Style) error {
-	what := "denied"
+	none, head := "no keys were denied in the last minutes", "keys denied most often in the last minutes"
 	if near {
-		what = "near their limit"
+		none, head = "no keys were near their limit in the last minutes", "keys most often near their limit in the last minutes"
 	}
 	if len(t.Entries) == 0 {
-		_, err := fmt.Fprintf(w, "nobody was %s of late\n", what)
+		_, err := fmt.Fprintln(w, none)
 		return err
 	}
 	var total int64
@@ -38,30 +39,30 @@ func WriteTop(t *adminmsg.Top, near bool, w io.Writer, s term.Style) error {
 		e := &t.Entries[i]
 		key := keyText(e.Key)
 		if key == "" {
-			key = "(everybody)"
+			key = "(all clients)"
 		}
 		share := float64(e.Count) / float64(max(1, total))
 		rows = append(rows, []string{
-			term.Right(term.Thousands(e.Count), 9), term.Right(term.Thousands(e.Error), 5), term.Printable(e.Rule), key,
+			term.Right(term.Thousands(e.Count), 9), term.Right(term.Thousands(e.MaxError), 5), term.Printable(e.Rule), key,
 			fmt.Sprintf("%s %.0f %%", shareBar(share, 20), 100*share),
 		})
 	}
 	rows[0][0], rows[0][1] = term.Right("count", 9), term.Right("±", 5)
-	fmt.Fprintln(w, s.Bold("most "+what+" of late"))
+	fmt.Fprintln(w, s.Bold(head))
 	if err := term.Table(w, rows); err != nil {
 		return err
 	}
 	for i := range t.Entries {
 		e := &t.Entries[i]
 		if !isRequestLimit(e.Rule) { // which peek does not know
-			_, err := fmt.Fprintln(w, s.Faint("\nto look closer: sluice peek "+arguments(append([]string{e.Rule}, keyWords(e.Key)...))))
+			_, err := fmt.Fprintln(w, s.Faint("\nfor details: sluice peek "+arguments(append([]string{e.Rule}, keyWords(e.Key)...))))
 			return err
 		}
 	}
 	return nil
 }
 
-// isRequestLimit reports whether a name is that of limits that requests bring, which are in no file: messaging//1m0s.
+// isRequestLimit reports whether rule is the name of a limit that RLS requests carry, which is in no file: messaging//1m0s.
 func isRequestLimit(rule string) bool {
 	i := strings.LastIndex(rule, "//")
 	if i < 0 {
@@ -71,7 +72,7 @@ func isRequestLimit(rule string) bool {
 	return err == nil
 }
 
-// shareBar draws a share of 1 in so many columns, by eighths of one.
+// shareBar draws share, from 0 to 1, as a bar of the given width, in steps of 1/8 column.
 func shareBar(share float64, columns int) string {
 	eighths := int(share*float64(8*columns) + 0.5)
 	text := strings.Repeat("█", eighths/8)

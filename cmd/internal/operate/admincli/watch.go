@@ -12,50 +12,50 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// View is what a watch was told so far.
+// View formats the events of a watch. It keeps the history of each rule for its sparkline.
 type View struct {
-	interval time.Duration      // as it was asked for
-	only     []string           // rules to show; none: all
-	last     time.Time          // of the last event
-	elapsed  time.Duration      // between the last two
-	history  map[string][]int64 // by rule, what was asked in the last intervals
+	interval time.Duration      // requested interval
+	only     []string           // rules to show; empty means all
+	last     time.Time          // time of the last event
+	elapsed  time.Duration      // between the last two events
+	history  map[string][]int64 // by rule: requests in the last intervals
 
-	intervals int // in the history
+	intervals int // length of the history
 }
 
-// NewView shows these rules, or all if there are none, at this interval.
+// NewView returns a view of the rules in only, or of all rules if it is empty.
 func NewView(interval time.Duration, only []string) *View {
 	return &View{interval: interval, only: only, history: map[string][]int64{}}
 }
 
 const (
 	historyLength = 30
-	screenRules   = 20 // with the lines around them they fit on a small terminal
+	screenRules   = 20 // with the other lines they fit on a small terminal
 )
 
-// Next tells whether the event is about an interval. The first is not: it says when the first interval begins.
+// Next adds an event and reports whether it is to be shown. The first is not: its time is the start of the first interval.
 func (w *View) Next(e *adminmsg.Event) bool {
 	first := w.last.IsZero()
-	w.elapsed, w.last = e.T.Sub(w.last), e.T
+	w.elapsed, w.last = e.Time.Sub(w.last), e.Time
 	if first {
 		return false
 	}
-	asked := make(map[string]int64)
+	requests := make(map[string]int64)
 	for _, r := range w.rules(e) {
-		asked[r.name] = r.Allowed + r.Denied
+		requests[r.name] = r.Allowed + r.Denied
 		if w.history[r.name] == nil {
 			w.history[r.name] = make([]int64, w.intervals)
 		}
 	}
 	for name, h := range w.history {
-		h = append(h, asked[name])
+		h = append(h, requests[name])
 		w.history[name] = h[max(0, len(h)-historyLength):]
 	}
 	w.intervals = min(w.intervals+1, historyLength)
 	return true
 }
 
-// wanted is one rule's counts of an interval.
+// wanted is the decisions of a shown rule in an interval.
 type wanted struct {
 	name string
 	adminmsg.Counts
@@ -74,7 +74,7 @@ func (w *View) rules(e *adminmsg.Event) []wanted {
 	return all
 }
 
-// perSecond is a rate: whole numbers if they are large.
+// perSecond formats n per elapsed time, with a fraction if it is below 10/s.
 func (w *View) perSecond(n int64) string {
 	rate := float64(n) / max(w.elapsed.Seconds(), 1e-3)
 	if rate < 10 && rate != float64(int64(rate)) {
@@ -83,32 +83,32 @@ func (w *View) perSecond(n int64) string {
 	return term.Thousands(int64(rate+0.5)) + "/s"
 }
 
-// WriteLines is for logs and pipes: a line for each rule that something happened to.
+// WriteLines writes a line for each rule with decisions in the interval, for logs and pipes.
 func (w *View) WriteLines(e *adminmsg.Event, out io.Writer) error {
 	all := w.rules(e)
 	for _, r := range all {
-		line := fmt.Sprintf("%s  %s  allowed %s  denied %s", term.Clock(e.T), term.Printable(r.name), w.perSecond(r.Allowed), w.perSecond(r.Denied))
+		line := fmt.Sprintf("%s  %s  allowed %s  denied %s", term.Clock(e.Time), term.Printable(r.name), w.perSecond(r.Allowed), w.perSecond(r.Denied))
 		if r.ShadowDenied > 0 {
-			line += "  shadow " + w.perSecond(r.ShadowDenied)
+			line += "  shadow-denied " + w.perSecond(r.ShadowDenied)
 		}
 		if r.NearLimit > 0 {
-			line += "  near " + w.perSecond(r.NearLimit)
+			line += "  near limit " + w.perSecond(r.NearLimit)
 		}
 		if _, err := fmt.Fprintln(out, line); err != nil {
 			return err
 		}
 	}
 	if len(all) == 0 {
-		_, err := fmt.Fprintf(out, "%s  nothing was asked\n", term.Clock(e.T))
+		_, err := fmt.Fprintf(out, "%s  no requests\n", term.Clock(e.Time))
 		return err
 	}
 	return nil
 }
 
-// WriteScreen draws a table over the last.
+// WriteScreen clears the screen and writes a table, busiest rules first.
 func (w *View) WriteScreen(e *adminmsg.Event, out io.Writer, s term.Style) error {
 	all := w.rules(e)
-	for name := range w.history { // also who is quiet now
+	for name := range w.history { // rules without decisions in this interval too
 		if !slices.ContainsFunc(all, func(r wanted) bool { return r.name == name }) {
 			all = append(all, wanted{name: name})
 		}
@@ -118,21 +118,21 @@ func (w *View) WriteScreen(e *adminmsg.Event, out io.Writer, s term.Style) error
 	})
 	var b strings.Builder
 	b.WriteString(term.ClearScreen)
-	fmt.Fprintf(&b, "%s  %s\n\n", s.Bold(term.Clock(e.T)), s.Faint("every "+w.interval.String()+", ctrl-C ends it"))
-	rows := [][]string{{"rule", term.Right("allowed", 10), term.Right("denied", 10), term.Right("shadow", 10), term.Right("near", 10), "asked"}}
+	fmt.Fprintf(&b, "%s  %s\n\n", s.Bold(term.Clock(e.Time)), s.Faint("every "+w.interval.String()+", ctrl-C to stop"))
+	rows := [][]string{{"rule", term.Right("allowed", 10), term.Right("denied", 10), term.Right("shadow-denied", 13), term.Right("near limit", 10), "requests"}}
 	for _, r := range all[:min(len(all), screenRules)] {
 		rows = append(rows, []string{
 			term.Printable(r.name), term.Right(w.perSecond(r.Allowed), 10), term.Right(w.perSecond(r.Denied), 10),
-			term.Right(w.perSecond(r.ShadowDenied), 10), term.Right(w.perSecond(r.NearLimit), 10), sparkline(w.history[r.name]),
+			term.Right(w.perSecond(r.ShadowDenied), 13), term.Right(w.perSecond(r.NearLimit), 10), sparkline(w.history[r.name]),
 		})
 	}
 	_ = term.Table(&b, rows)
 	if more := len(all) - screenRules; more > 0 {
-		fmt.Fprintf(&b, "%s\n", s.Faint("and "+term.Count(more, "quieter rule")))
+		fmt.Fprintf(&b, "%s\n", s.Faint("and "+term.Count(more, "more rule")+" with fewer requests"))
 	}
 	if len(e.Top) > 0 {
 		top := &e.Top[0]
-		fmt.Fprintf(&b, "\nmost denied: %s %s\n", bucketText(top.Rule, top.Key), s.Faint("("+term.Thousands(top.Count)+"; more with: sluice top)"))
+		fmt.Fprintf(&b, "\nmost denied: %s %s\n", bucketText(top.Rule, top.Key), s.Faint("("+term.Thousands(top.Count)+" times; sluice top shows more keys)"))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -145,16 +145,16 @@ func sum(all []int64) (n int64) {
 	return n
 }
 
-// sparkline draws numbers as blocks, the largest as a full one.
+// sparkline draws numbers as blocks, the largest as a full block.
 func sparkline(all []int64) string {
 	if len(all) == 0 {
 		return ""
 	}
 	blocks := []rune("▁▂▃▄▅▆▇█")
-	most := max(1, slices.Max(all))
+	largest := max(1, slices.Max(all))
 	out := make([]rune, len(all))
 	for i, n := range all {
-		out[i] = blocks[n*int64(len(blocks)-1)/most]
+		out[i] = blocks[n*int64(len(blocks)-1)/largest]
 	}
 	return string(out)
 }

@@ -7,34 +7,34 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 )
 
-// Checked is the answer to a caller.
+// Checked is a response of POST /v1/check.
 type Checked struct {
 	Status int
 	Header http.Header
-	Answer CheckAnswer
-	Raw    json.RawMessage // the same as it came
+	Result CheckResult
+	Raw    json.RawMessage // body of the response
 }
 
-// CheckAnswer is the answer of POST /v1/check.
-type CheckAnswer struct {
+// CheckResult is the response body of POST /v1/check for a single check.
+type CheckResult struct {
 	Allowed  bool           `json:"allowed"`
 	Limits   []CheckedLimit `json:"limits"`
 	Degraded any            `json:"degraded"`
-	Why      string         `json:"why"`
+	Reason   string         `json:"reason"`
 }
 
-// CheckedLimit is what one limit says.
+// CheckedLimit is the decision of one limit.
 type CheckedLimit struct {
 	Rule         string  `json:"rule"`
 	Allowed      bool    `json:"allowed"`
 	Limit        int64   `json:"limit"`
-	Remaining    *int64  `json:"remaining"` // nil: nobody was asked
+	Remaining    *int64  `json:"remaining"` // nil if unknown
 	RetryAfterMS float64 `json:"retry_after_ms"`
 	ResetAfterMS float64 `json:"reset_after_ms"`
-	DelayMS      float64 `json:"delay_ms"` // how long to wait before doing what is allowed
+	DelayMS      float64 `json:"delay_ms"` // wait before the allowed request proceeds
 	Source       string  `json:"source"`
-	Shadow       bool    `json:"shadow"` // it would have denied, and only reports
-	Never        bool    `json:"never"`  // such a cost does not fit at any time
+	ShadowDenied bool    `json:"shadow_denied"`
+	ExceedsLimit bool    `json:"exceeds_limit"` // the cost is larger than the limit can ever grant
 }
 
 // Check is the body of POST /v1/check: a request, or descriptors of an Envoy domain.
@@ -45,7 +45,7 @@ type Check struct {
 	Cost        int64              `json:"cost,omitempty"`
 }
 
-// Attributes is what rules look at in a request.
+// Attributes is the attributes of an HTTP request.
 type Attributes struct {
 	Method     string              `json:"method"`
 	Path       string              `json:"path"`

@@ -1,4 +1,4 @@
-// Package adminclient asks a running service: its admin API as an operator, and its check API as a caller.
+// Package adminclient is a client of a running service: of its admin API for operators, and of its check API.
 package adminclient
 
 import (
@@ -12,26 +12,26 @@ import (
 	"time"
 )
 
-// Config says where the service is, and who asks.
+// Config configures a Client.
 type Config struct {
-	Admin   string // where operators ask: http://host:port, https://host:port or unix:///path
-	Service string // where callers ask, written likewise
+	Admin   string // URL of the admin API: http://host:port, https://host:port or unix:///path
+	Service string // URL of the check API, in the same forms
 
-	TokenFile string // with the operator's token; callers need none
-	CA        string // file with the authorities that sign the service's certificate, PEM; default the system's
-	Cert, Key string // files with the certificate to show, PEM
+	TokenFile string // file with the token of the admin API; it is not sent to the check API
+	CA        string // PEM file with the CA certificates that verify the service; "" means those of the system
+	Cert, Key string // PEM files with the client certificate and its key
 }
 
 const (
 	dialTimeout = 3 * time.Second
-	callTimeout = 15 * time.Second // longer than the service waits for its store
-	maxAnswer   = 64 << 20
+	callTimeout = 15 * time.Second // longer than the service's store timeout
+	maxResponse = 64 << 20         // bytes
 )
 
-// Client asks one service. It is safe for concurrent use.
+// Client is a client of one service. It is safe for concurrent use.
 type Client struct{ admin, service endpoint }
 
-// New returns a client. Nothing is sent yet. The files may be pipes: reading them ends with the context.
+// New returns a client. It reads the files of cfg, which may be pipes, until ctx is done, and sends no request.
 func New(ctx context.Context, cfg Config) (*Client, error) {
 	t, err := newTransports(ctx, &cfg)
 	if err != nil {
@@ -39,46 +39,46 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	c := &Client{}
 	if c.admin, err = t.endpoint(cfg.Admin); err != nil {
-		return nil, fmt.Errorf("the admin API's address: %w", err)
+		return nil, fmt.Errorf("URL of the admin API: %w", err)
 	}
 	if c.service, err = t.endpoint(cfg.Service); err != nil {
-		return nil, fmt.Errorf("the service's address: %w", err)
+		return nil, fmt.Errorf("URL of the service: %w", err)
 	}
 	c.admin.token, err = readToken(ctx, cfg.TokenFile)
 	return c, err
 }
 
-// Exposed reports whether the token would be readable on its way: it goes to another machine without TLS.
+// Exposed reports whether the token is sent in plain text: without TLS and not over loopback or a Unix socket.
 func (c *Client) Exposed() bool { return c.admin.token != "" && c.admin.open }
 
-// Get asks the admin API. The answer is JSON, which is also put into answer, a pointer.
-func (c *Client) Get(ctx context.Context, path string, answer any) (json.RawMessage, error) {
-	return c.call(ctx, http.MethodGet, path, nil, answer)
+// Get sends a GET request to the admin API. It decodes the response body into response, a pointer, and returns it as JSON.
+func (c *Client) Get(ctx context.Context, path string, response any) (json.RawMessage, error) {
+	return c.call(ctx, http.MethodGet, path, nil, response)
 }
 
-// Post asks the admin API to do something.
-func (c *Client) Post(ctx context.Context, path string, body, answer any) (json.RawMessage, error) {
-	return c.call(ctx, http.MethodPost, path, body, answer)
+// Post sends a POST request to the admin API, and otherwise does the same as Get.
+func (c *Client) Post(ctx context.Context, path string, body, response any) (json.RawMessage, error) {
+	return c.call(ctx, http.MethodPost, path, body, response)
 }
 
-func (c *Client) call(ctx context.Context, method, path string, body, answer any) (json.RawMessage, error) {
-	resp, raw, err := c.admin.exchange(ctx, method, path, body)
+func (c *Client) call(ctx context.Context, method, path string, body, response any) (json.RawMessage, error) {
+	resp, raw, err := c.admin.roundTrip(ctx, method, path, body)
 	if err != nil {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, c.admin.identify(ctx, "admin", c.admin.problem(resp, path, raw))
 	}
-	if err := json.Unmarshal(raw, answer); err != nil {
+	if err := json.Unmarshal(raw, response); err != nil {
 		return nil, c.admin.foreign(resp, path)
 	}
 	return raw, nil
 }
 
-// Check asks as a caller does. A denial is an answer, not an error.
+// Check sends a check to the check API. A denial is not an error.
 func (c *Client) Check(ctx context.Context, check any) (*Checked, error) {
 	const path = "/v1/check"
-	resp, raw, err := c.service.exchange(ctx, http.MethodPost, path, check)
+	resp, raw, err := c.service.roundTrip(ctx, http.MethodPost, path, check)
 	if err != nil {
 		return nil, err
 	}
@@ -87,20 +87,20 @@ func (c *Client) Check(ctx context.Context, check any) (*Checked, error) {
 		return nil, c.service.identify(ctx, "check", c.service.foreign(resp, path))
 	}
 	checked := &Checked{Status: resp.StatusCode, Header: resp.Header, Raw: raw}
-	var answer struct {
+	var decision struct {
 		Allowed *bool `json:"allowed"`
 	}
-	if err := json.Unmarshal(raw, &answer); err != nil || answer.Allowed == nil {
+	if err := json.Unmarshal(raw, &decision); err != nil || decision.Allowed == nil {
 		return nil, c.service.problem(resp, path, raw)
 	}
-	if err := json.Unmarshal(raw, &checked.Answer); err != nil {
+	if err := json.Unmarshal(raw, &checked.Result); err != nil {
 		return nil, c.service.foreign(resp, path)
 	}
 	return checked, nil
 }
 
-// exchange sends a request and reads the whole answer.
-func (e *endpoint) exchange(ctx context.Context, method, path string, body any) (*http.Response, []byte, error) {
+// roundTrip sends a request and reads the whole response.
+func (e *endpoint) roundTrip(ctx context.Context, method, path string, body any) (*http.Response, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	resp, err := e.send(ctx, method, path, body)
@@ -112,7 +112,7 @@ func (e *endpoint) exchange(ctx context.Context, method, path string, body any) 
 	return resp, raw, err
 }
 
-// send sends a request with a JSON body, if there is one.
+// send sends a request with a JSON body unless body is nil. The caller closes the body of the response.
 func (e *endpoint) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var reader io.Reader
 	if body != nil {
@@ -140,16 +140,16 @@ func (e *endpoint) send(ctx context.Context, method, path string, body any) (*ht
 	if err != nil {
 		return nil, &UnreachableError{URL: e.shown, Err: err}
 	}
-	if resp.StatusCode == http.StatusSwitchingProtocols { // after which reading would not end with ctx
+	if resp.StatusCode == http.StatusSwitchingProtocols { // because reads from an upgraded connection do not end with ctx
 		_ = resp.Body.Close()
 		return nil, e.foreign(resp, path)
 	}
 	return resp, nil
 }
 
-// read reads an answer whole.
+// read reads the body of a response, up to maxResponse.
 func (e *endpoint) read(resp *http.Response) ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
 		return nil, &UnreachableError{URL: e.shown, Err: err}
 	}

@@ -48,21 +48,21 @@ func serve(t *testing.T, handler http.HandlerFunc) string {
 	return s.URL
 }
 
-// The token goes to operators' listener alone: not to the callers', and not where an answer points.
+// The token is sent only to the admin API: not to the check API, and not to the target of a redirect.
 func TestTokenGoesNowhereElse(t *testing.T) {
-	elsewhere := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked with %q", r.Header) })
+	elsewhere := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("redirect followed, with headers %q", r.Header) })
 	admin := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Header.Get("Authorization"); got != "Bearer swordfish" {
-			t.Errorf("operators' listener gets %q", got)
+			t.Errorf("the admin API gets %q", got)
 		}
 		if r.Method != http.MethodGet && r.Header.Get("X-Sluice-Admin") == "" {
-			t.Error("a change does not say that no web page sent it")
+			t.Error("a change has no X-Sluice-Admin header")
 		}
 		http.Redirect(w, r, elsewhere, http.StatusTemporaryRedirect)
 	})
 	service := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Header.Get("Authorization"); got != "" {
-			t.Errorf("callers' listener gets %q", got)
+			t.Errorf("the check API gets %q", got)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"allowed":true}`))
@@ -70,9 +70,9 @@ func TestTokenGoesNowhereElse(t *testing.T) {
 	c := client(t, adminclient.Config{Admin: admin, Service: service, TokenFile: write(t, "token", "swordfish\n")})
 	var problem *adminclient.ProblemError
 	if _, err := c.Post(t.Context(), "/v1/reset", struct{}{}, new(any)); !errors.As(err, &problem) || problem.Status != http.StatusTemporaryRedirect {
-		t.Errorf("a redirection gives %v", err)
+		t.Errorf("a redirect returns %v", err)
 	}
-	if got, err := c.Check(t.Context(), struct{}{}); err != nil || !got.Answer.Allowed {
+	if got, err := c.Check(t.Context(), struct{}{}); err != nil || !got.Result.Allowed {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -103,16 +103,16 @@ func TestWrongSettings(t *testing.T) {
 	const fine = "http://127.0.0.1:6070"
 	empty := write(t, "empty", " \n")
 	for want, cfg := range map[string]adminclient.Config{
-		"admin API's address":           {Admin: "ftp://x", Service: fine},
-		"service's address":             {Admin: fine, Service: "http://x?a=b"},
+		"URL of the admin API":          {Admin: "ftp://x", Service: fine},
+		"URL of the service":            {Admin: fine, Service: "http://x?a=b"},
 		"unix:///run/sluice/admin.sock": {Admin: "unix://", Service: fine},
 		"no such file":                  {Admin: fine, Service: fine, TokenFile: "/nowhere"},
 		"one word":                      {Admin: fine, Service: fine, TokenFile: empty},
-		"plain letters":                 {Admin: fine, Service: fine, TokenFile: write(t, "two", "a b")},
+		"ASCII letters":                 {Admin: fine, Service: fine, TokenFile: write(t, "two", "a b")},
 		"BEGIN CERTIFICATE":             {Admin: fine, Service: fine, CA: empty},
-		"authority's certificate: open": {Admin: fine, Service: fine, CA: "/nowhere"},
+		"CA certificates: open":         {Admin: fine, Service: fine, CA: "/nowhere"},
 		"both or neither":               {Admin: fine, Service: fine, Cert: empty},
-		"certificate to show":           {Admin: fine, Service: fine, Cert: empty, Key: empty},
+		"client certificate:":           {Admin: fine, Service: fine, Cert: empty, Key: empty},
 	} {
 		if _, err := adminclient.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
@@ -120,7 +120,7 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
-// Each way to the service works: TLS with an authority and a certificate of one's own, and a socket.
+// The client connects over TLS with a custom CA and a client certificate, and over a Unix socket.
 func TestWays(t *testing.T) {
 	status := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"version":"x"}`)) })
 	authority := certtest.New(t)
@@ -158,13 +158,13 @@ func TestWays(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	var away *adminclient.UnreachableError
-	if _, err := client(t, adminclient.Config{Admin: "https://localhost:" + port, CA: ca}).Get(t.Context(), "/", new(any)); !errors.As(err, &away) {
+	var unreachable *adminclient.UnreachableError
+	if _, err := client(t, adminclient.Config{Admin: "https://localhost:" + port, CA: ca}).Get(t.Context(), "/", new(any)); !errors.As(err, &unreachable) {
 		t.Errorf("without a certificate: %v", err)
 	}
 }
 
-// What is not an answer of ours is said to be none, whatever it is.
+// A response that Sluice does not send is reported as foreign.
 func TestForeignAnswers(t *testing.T) {
 	for _, answer := range []struct {
 		status int
@@ -210,11 +210,11 @@ func TestForeignAnswers(t *testing.T) {
 	}
 }
 
-// A stream is read event by event, whatever stands between them, and its end is no event.
+// The stream is read event by event. Comments and other fields are skipped, and an incomplete last event is dropped.
 func TestWatch(t *testing.T) {
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if got := r.URL.Query().Get("interval"); got != "1m30s" {
-			t.Errorf("asked for every %q", got)
+			t.Errorf("the interval is %q", got)
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = w.Write([]byte(": hello\n\nid: 7\ndata: {\"a\":\ndata: 1}\n\ndata: {\"a\":2}\r\n\r\n\n\ndata: {\"half"))
@@ -229,13 +229,13 @@ func TestWatch(t *testing.T) {
 			got = append(got, strings.ReplaceAll(string(raw), " ", ""))
 		}
 	}
-	var away *adminclient.UnreachableError
-	if strings.Join(got, "") != `{"a":1}{"a":2}` || !errors.As(last, &away) {
+	var unreachable *adminclient.UnreachableError
+	if strings.Join(got, "") != `{"a":1}{"a":2}` || !errors.As(last, &unreachable) {
 		t.Errorf("events %q, then %v", got, last)
 	}
 }
 
-// Who cancels does not wait for the service.
+// Cancelling the context ends the watch and the request.
 func TestWatchCancelled(t *testing.T) {
 	ended := make(chan struct{})
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {

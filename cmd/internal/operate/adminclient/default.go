@@ -1,6 +1,6 @@
 package adminclient
 
-// Where a service is unless somebody says otherwise: where sluice serve listens.
+// Default URLs of a service: the default listeners of sluice serve.
 const (
 	DefaultAdmin   = "http://127.0.0.1:6070"
 	DefaultService = "http://127.0.0.1:8080"

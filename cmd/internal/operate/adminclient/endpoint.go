@@ -15,16 +15,16 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// endpoint is one of a service's listeners.
+// endpoint is a listener of a service.
 type endpoint struct {
-	base   string // what paths are appended to
-	shown  string // what people wrote
+	base   string // URL to which paths are appended
+	shown  string // URL for messages
 	token  string
-	open   bool // another machine, without TLS
+	open   bool // a remote address without TLS
 	client *http.Client
 }
 
-// transports makes endpoints that show the same certificate.
+// transports creates endpoints with the same TLS configuration.
 type transports struct{ tls *tls.Config }
 
 func newTransports(ctx context.Context, cfg *Config) (*transports, error) {
@@ -32,28 +32,28 @@ func newTransports(ctx context.Context, cfg *Config) (*transports, error) {
 	if cfg.CA != "" {
 		var err error
 		if t.tls.RootCAs, err = pemfile.StreamPool(ctx, cfg.CA); err != nil {
-			return nil, fmt.Errorf("the authority's certificate: %w", err)
+			return nil, fmt.Errorf("CA certificates: %w", err)
 		}
 	}
 	if (cfg.Cert == "") != (cfg.Key == "") {
-		return nil, errors.New("a certificate and its key go together: give both or neither")
+		return nil, errors.New("a client certificate needs its private key: set both or neither")
 	}
 	if cfg.Cert != "" {
 		pair, err := pemfile.StreamPair(ctx, cfg.Cert, cfg.Key)
 		if err != nil {
-			return nil, fmt.Errorf("the certificate to show: %w", err)
+			return nil, fmt.Errorf("client certificate: %w", err)
 		}
 		t.tls.Certificates = []tls.Certificate{pair}
 	}
 	return t, nil
 }
 
-// maxFile is how many bytes of a token are read.
-const maxFile = 4 << 20
+// maxTokenFile bounds the size of the token file, in bytes.
+const maxTokenFile = 4 << 20
 
 const addressHelp = "write http://127.0.0.1:6070, https://sluice.example.com:6070 or unix:///run/sluice/admin.sock"
 
-// endpoint reads an address.
+// endpoint parses the URL of a listener.
 func (t *transports) endpoint(address string) (endpoint, error) {
 	e := endpoint{shown: address}
 	dialer := &net.Dialer{Timeout: dialTimeout}
@@ -70,7 +70,7 @@ func (t *transports) endpoint(address string) (endpoint, error) {
 		}
 		u, err := url.Parse(address)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-			return e, fmt.Errorf("%q is none: %s", e.shown, addressHelp)
+			return e, fmt.Errorf("%q is not a valid URL: %s", e.shown, addressHelp)
 		}
 		e.base = strings.TrimRight(u.String(), "/")
 		e.shown = e.base
@@ -78,7 +78,7 @@ func (t *transports) endpoint(address string) (endpoint, error) {
 	}
 	e.client = &http.Client{
 		Transport: transport,
-		// A token must not follow to where an answer points, and no answer of the service points anywhere.
+		// The service sends no redirects, and the token must not be sent to the target of one.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return e, nil
@@ -89,19 +89,19 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// readToken reads the token in a file, if one is named.
+// readToken returns the first token of a file, or "" if file is empty.
 func readToken(ctx context.Context, file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
-	b, err := plainfile.ReadStream(ctx, file, maxFile)
+	b, err := plainfile.ReadStream(ctx, file, maxTokenFile)
 	if err != nil {
-		return "", fmt.Errorf("the token: %w", err)
+		return "", fmt.Errorf("token file: %w", err)
 	}
 	token, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n") // the service accepts any of several
 	token = strings.TrimSpace(token)
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return "", fmt.Errorf("the token: %s must hold one word of plain letters and digits", file)
+		return "", fmt.Errorf("token file: %s must contain one word of ASCII letters, digits and punctuation", file)
 	}
 	return token, nil
 }

@@ -11,24 +11,24 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 )
 
-// UnreachableError says that nothing answered.
+// UnreachableError reports that no response was received.
 type UnreachableError struct {
 	URL string
 	Err error
 }
 
 func (e *UnreachableError) Error() string {
-	return fmt.Sprintf("nothing answers at %s: %v", e.URL, e.Err)
+	return fmt.Sprintf("no response from %s: %v", e.URL, e.Err)
 }
 
-// Unwrap gives the reason.
+// Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // RatelimitError reports that the server is sluice ratelimit, or the service that it replaces.
 type RatelimitError struct {
 	URL   string
-	API   string // what was asked for and is not there: "admin" or "check"
-	Debug bool   // URL is that of its debug port, and not of its service port
+	API   string // the missing API: "admin" or "check"
+	Debug bool   // URL is that of the debug port instead of the service port
 }
 
 func (e *RatelimitError) Error() string {
@@ -36,17 +36,17 @@ func (e *RatelimitError) Error() string {
 	if e.Debug {
 		port = "debug port"
 	}
-	return fmt.Sprintf("%s is the %s of a service that serves Envoy as envoyproxy/ratelimit does: it has no %s API", e.URL, port, e.API)
+	return fmt.Sprintf("%s is the %s of sluice ratelimit or envoyproxy/ratelimit, which has no %s API", e.URL, port, e.API)
 }
 
-// identify replaces the error about a server that is not ours by one that names it, if its pages do.
+// identify replaces the error about a foreign server by a RatelimitError if its pages are those of a rate limit service.
 func (e *endpoint) identify(ctx context.Context, api string, err error) error {
 	var p *ProblemError
 	if !errors.As(err, &p) || !p.Foreign || p.Status != http.StatusNotFound {
 		return err
 	}
 	page := func(path string) (int, string) {
-		resp, raw, err := e.exchange(ctx, http.MethodGet, path, nil)
+		resp, raw, err := e.roundTrip(ctx, http.MethodGet, path, nil)
 		if err != nil {
 			return 0, ""
 		}
@@ -55,7 +55,7 @@ func (e *endpoint) identify(ctx context.Context, api string, err error) error {
 	if status, text := page("/"); status == http.StatusOK && strings.Contains(text, "/rlconfig: ") {
 		return &RatelimitError{URL: e.shown, API: api, Debug: true}
 	}
-	// The service port has two pages: one says OK, and the other wants a request in JSON.
+	// The service port has two pages: /healthcheck responds with OK, and /json requires a request body.
 	if status, text := page("/healthcheck"); status == http.StatusOK && text == "OK" {
 		if status, _ := page("/json"); status == http.StatusBadRequest {
 			return &RatelimitError{URL: e.shown, API: api}
@@ -64,22 +64,22 @@ func (e *endpoint) identify(ctx context.Context, api string, err error) error {
 	return err
 }
 
-// ProblemError is an answer that is not what was asked for.
+// ProblemError is an error response.
 type ProblemError struct {
-	URL     string // of the listener
-	Path    string // what was asked
+	URL     string // base URL
+	Path    string // path of the request
 	Status  int
 	Title   string
 	Detail  string
 	Token   bool // a token was sent
-	Foreign bool // whatever answers there is not a service of ours
+	Foreign bool // the server is not Sluice
 	Text    string
-	Faults  []adminmsg.Fault // of rules
+	Errors  []adminmsg.RuleError
 }
 
 func (e *ProblemError) Error() string {
 	if e.Foreign {
-		return fmt.Sprintf("what answers at %s is not Sluice: %s gets %d", e.URL, e.Path, e.Status)
+		return fmt.Sprintf("the server at %s is not Sluice: %s returned %d", e.URL, e.Path, e.Status)
 	}
 	if e.Detail != "" {
 		return e.Detail
@@ -87,22 +87,22 @@ func (e *ProblemError) Error() string {
 	return fmt.Sprintf("%s: %d %s", e.Path, e.Status, e.Title)
 }
 
-// problem reads an answer that says what is wrong.
+// problem returns the error of a response whose status is not 200.
 func (e *endpoint) problem(resp *http.Response, path string, raw []byte) error {
 	p := e.foreign(resp, path)
 	p.Text = strings.TrimSpace(string(raw[:min(len(raw), 512)]))
 	var said struct {
-		Title  string           `json:"title"`
-		Detail string           `json:"detail"`
-		Faults []adminmsg.Fault `json:"faults"`
+		Title  string               `json:"title"`
+		Detail string               `json:"detail"`
+		Errors []adminmsg.RuleError `json:"errors"`
 	}
 	if json.Unmarshal(raw, &said) == nil && said.Title != "" {
-		p.Foreign, p.Title, p.Detail, p.Faults = false, said.Title, said.Detail, said.Faults
+		p.Foreign, p.Title, p.Detail, p.Errors = false, said.Title, said.Detail, said.Errors
 	}
 	return p
 }
 
-// foreign is the answer of somebody else.
+// foreign returns the error for a response that Sluice does not send.
 func (e *endpoint) foreign(resp *http.Response, path string) *ProblemError {
 	path, _, _ = strings.Cut(path, "?")
 	return &ProblemError{URL: e.shown, Path: path, Status: resp.StatusCode, Token: e.token != "", Foreign: true}

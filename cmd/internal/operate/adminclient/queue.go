@@ -9,31 +9,31 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 )
 
-// MaxQueuePage is how many requests that are kept the service lists at a time.
+// MaxQueuePage is the maximum number of queue items per page.
 const MaxQueuePage = 1000
 
-// ReplayDead has all requests tried again that failed for good, and returns their IDs: a page after the other. Those that
-// are dead again meanwhile are behind where it goes on.
-func (c *Client) ReplayDead(ctx context.Context) (ids []string, err error) {
+// RequeueDead requeues all dead letters, page by page, and returns their IDs. An item that becomes dead again during the
+// call is not requeued twice, because it is listed before the page token.
+func (c *Client) RequeueDead(ctx context.Context) (ids []string, err error) {
 	ids = []string{}
-	for after := ""; ; {
+	for token := ""; ; {
 		var page adminmsg.QueuePage
-		if _, err := c.Get(ctx, fmt.Sprintf("/v1/queue?state=dead&n=%d&after=%s", MaxQueuePage, after), &page); err != nil {
+		if _, err := c.Get(ctx, fmt.Sprintf("/v1/queue?state=dead&limit=%d&page_token=%s", MaxQueuePage, token), &page); err != nil {
 			return nil, err
 		}
 		for i := range page.Items {
 			var it adminmsg.QueueItem
-			_, err := c.Post(ctx, "/v1/queue/replay", adminmsg.QueueID{ID: page.Items[i].ID}, &it)
+			_, err := c.Post(ctx, "/v1/queue/requeue", adminmsg.QueueID{ID: page.Items[i].ID}, &it)
 			var problem *ProblemError
 			switch {
 			case err == nil:
 				ids = append(ids, it.ID)
-			case errors.As(err, &problem) && problem.Status == http.StatusConflict: // another has replayed it since
+			case errors.As(err, &problem) && problem.Status == http.StatusConflict: // requeued by another client since it was listed
 			default:
 				return nil, err
 			}
 		}
-		if after = page.Next; after == "" {
+		if token = page.NextPageToken; token == "" {
 			return ids, nil
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Watch asks to be told what happens, again and again, until the context ends or the caller has enough. The first event
-// comes at once and says from when on. An error is the last that it gives.
+// Watch returns the events of GET /v1/watch until ctx is done or the loop ends. The first event is sent at once and has no
+// decisions: its time is the start of the first interval. An error ends the iteration.
 func (c *Client) Watch(ctx context.Context, interval time.Duration) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		path := "/v1/watch?interval=" + interval.String()
@@ -47,14 +47,14 @@ func (c *Client) Watch(ctx context.Context, interval time.Duration) iter.Seq2[js
 	}
 }
 
-// errStreamEnded is what a service leaves behind that stops.
+// errStreamEnded is the error after the last event, when the service stops.
 var errStreamEnded = errors.New("the service ended the stream")
 
 // events reads a stream of events: lines that begin with "data:", and an empty line after each event.
 func events(r io.Reader) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		lines := bufio.NewScanner(r)
-		lines.Buffer(nil, maxAnswer)
+		lines.Buffer(nil, maxResponse)
 		var data []byte
 		for lines.Scan() {
 			line := lines.Text()
@@ -63,10 +63,10 @@ func events(r io.Reader) iter.Seq2[json.RawMessage, error] {
 				continue
 			}
 			if line != "" || data == nil {
-				continue // a comment that keeps the connection alive, or a field that we do not need
+				continue // a comment, which keeps the connection alive, or an unused field
 			}
 			if !json.Valid(data) {
-				yield(nil, errors.New("an event is not JSON"))
+				yield(nil, errors.New("the service sent an event that is not JSON"))
 				return
 			}
 			if !yield(data, nil) {

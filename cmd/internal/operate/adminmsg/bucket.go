@@ -2,8 +2,8 @@ package adminmsg
 
 import "time"
 
-// Selector is the body of POST /v1/peek and /v1/reset. It says which buckets are meant: those of a rule for somebody, of a
-// descriptor of an Envoy domain, or those that a request counts in.
+// Selector is the body of POST /v1/peek and /v1/reset. It selects the buckets of a rule for a key, of a descriptor of an
+// Envoy domain, or of all limits that apply to a request.
 type Selector struct {
 	Rule       string   `json:"rule,omitempty"`
 	Key        Key      `json:"key,omitempty"`
@@ -15,10 +15,10 @@ type Selector struct {
 // Block is the body of POST /v1/block.
 type Block struct {
 	Selector
-	For string `json:"for"` // a duration; 0s lifts a block
+	Duration string `json:"duration"` // text with a unit, such as 10m; 0s lifts a block
 }
 
-// Request is an HTTP request that is not sent but asked about. It has a URL or a path.
+// Request is an HTTP request to match against the rules; it is not sent. Either URL or Path is set.
 type Request struct {
 	Method     string            `json:"method"`
 	URL        string            `json:"url,omitempty"`
@@ -37,13 +37,13 @@ type Explain struct {
 	Cost        int64     `json:"cost,omitempty"`
 }
 
-// BucketName says which bucket it is.
+// BucketName identifies a bucket.
 type BucketName struct {
 	Rule string `json:"rule"`
 	Key  Key    `json:"key"`
 }
 
-// BucketState is what is left of a bucket.
+// BucketState is the state of a bucket.
 type BucketState struct {
 	Allowed           bool    `json:"allowed"`
 	BlockedSeconds    float64 `json:"blocked_seconds,omitempty"`
@@ -54,56 +54,56 @@ type BucketState struct {
 	Source            string  `json:"source"`
 }
 
-// Bucket is where something is counted, and what is left of it.
+// Bucket is a bucket and its state.
 type Bucket struct {
 	BucketName
-	Tier string `json:"tier,omitempty"` // whose limit it is, such as "plan=pro", if several tiers have one
+	Tier string `json:"tier,omitempty"` // tier of the limit, such as "plan=pro", if several tiers have a limit for the key
 	BucketState
 }
 
-// Peeked is the answer of POST /v1/peek.
+// Peeked is the response of POST /v1/peek.
 type Peeked struct {
 	Buckets []Bucket `json:"buckets"`
 }
 
-// Changed is the answer of POST /v1/reset: the buckets that it was done to.
+// Changed is the response of POST /v1/reset: the buckets that were reset.
 type Changed struct {
 	Buckets []BucketName `json:"buckets"`
 }
 
-// RuleReset is the body of POST /v1/reset/rule: a page of a reset of all that is counted under a rule.
+// RuleReset is the body of POST /v1/reset/rule, which resets one page of the keys of a rule.
 type RuleReset struct {
-	Rule   string `json:"rule"`
-	After  string `json:"after,omitempty"`   // Next of the page before
-	DryRun bool   `json:"dry_run,omitempty"` // count only
+	Rule      string `json:"rule"`
+	PageToken string `json:"page_token,omitempty"` // NextPageToken of the previous page
+	DryRun    bool   `json:"dry_run,omitempty"`    // count without removing
 }
 
-// RuleWasReset is the answer of POST /v1/reset/rule.
+// RuleWasReset is the response of POST /v1/reset/rule.
 type RuleWasReset struct {
-	Rule    string `json:"rule"`
-	Removed *int64 `json:"removed"` // buckets and blocks; nil: the store forgets them without knowing how many there are
-	DryRun  bool   `json:"dry_run"`
-	Next    string `json:"next"` // "" at the end
+	Rule          string `json:"rule"`
+	Removed       *int64 `json:"removed"` // buckets and blocks; nil if the store cannot count them
+	DryRun        bool   `json:"dry_run"`
+	NextPageToken string `json:"next_page_token"` // "" on the last page
 }
 
-// Blocked is the answer of POST /v1/block.
+// Blocked is the response of POST /v1/block.
 type Blocked struct {
 	Changed
-	Until *time.Time `json:"until"` // nil if the block is lifted
+	Until *time.Time `json:"until"` // end of the block; nil if it was lifted
 }
 
-// KeyPage is the answer of GET /v1/keys: a part of what the store holds.
+// KeyPage is the response of GET /v1/keys: one page of the store's buckets and blocks.
 type KeyPage struct {
-	Keys []StoredKey `json:"keys"`
-	Next string      `json:"next"` // "" at the end
+	Keys          []StoredKey `json:"keys"`
+	NextPageToken string      `json:"next_page_token"` // "" on the last page
 }
 
-// StoredKey is something that the store holds.
+// StoredKey is a bucket or a block in the store.
 type StoredKey struct {
-	Rule        string       `json:"rule"`
-	Key         Key          `json:"key,omitempty"`
-	Digest      string       `json:"digest,omitempty"` // in place of a key that the store does not keep
-	Blocked     bool         `json:"blocked"`          // this says that the key is blocked, for as long as it is kept
-	KeptSeconds float64      `json:"kept_seconds"`
-	State       *BucketState `json:"state,omitempty"`
+	Rule             string       `json:"rule"`
+	Key              Key          `json:"key,omitempty"`
+	Digest           string       `json:"digest,omitempty"` // digest of the key if the store does not hold the key itself
+	Blocked          bool         `json:"blocked"`          // the entry is a block
+	ExpiresInSeconds float64      `json:"expires_in_seconds"`
+	State            *BucketState `json:"state,omitempty"`
 }

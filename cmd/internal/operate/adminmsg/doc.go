@@ -1,5 +1,5 @@
-// Package adminmsg declares the messages of the admin API once: adminapi answers with them, and adminclient and the command
-// line read them. docs/api.md and the OpenAPI file say what each field means.
+// Package adminmsg declares the request and response bodies of the admin API, for adminapi, adminclient and the command
+// line. docs/admin-api.md and the OpenAPI file describe each field.
 //
-// What is sent to the service has exactly the fields that it knows: it refuses a body with others.
+// The service rejects a request body with an unknown field.
 package adminmsg

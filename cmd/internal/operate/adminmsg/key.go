@@ -7,17 +7,17 @@ import (
 	"fmt"
 )
 
-// Entry is one of a descriptor's, or one part of a key.
+// Entry is an entry of a descriptor or a part of a key.
 type Entry struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
 
-// Key is whom a bucket counts for. It is an object whose fields are in order, as descriptors' entries are, and may have a
-// name twice, as those may.
+// Key is the key of a bucket. In JSON it is an object whose fields are ordered and may repeat a name, because the entries
+// of a descriptor are ordered and may.
 type Key []Entry
 
-// MarshalJSON writes an object.
+// MarshalJSON implements json.Marshaler.
 func (k Key) MarshalJSON() ([]byte, error) {
 	b := []byte{'{'}
 	for i, e := range k {
@@ -37,9 +37,9 @@ func (k Key) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// UnmarshalJSON reads an object of texts.
+// UnmarshalJSON implements json.Unmarshaler. It returns an error unless b is an object whose values are strings.
 func (k *Key) UnmarshalJSON(b []byte) error {
-	const want = `key: write an object of texts, such as {"user": "ada"}`
+	const want = `key: write an object whose values are strings, such as {"user": "ada"}`
 	d := json.NewDecoder(bytes.NewReader(b))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return errors.New(want)
@@ -53,7 +53,7 @@ func (k *Key) UnmarshalJSON(b []byte) error {
 		value, err := d.Token()
 		text, ok := value.(string)
 		if err != nil || !ok {
-			return fmt.Errorf("%s: the value of %q is no text", want, name)
+			return fmt.Errorf("%s: the value of %q is not a string", want, name)
 		}
 		*k = append(*k, Entry{name.(string), text})
 	}

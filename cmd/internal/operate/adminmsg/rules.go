@@ -2,16 +2,16 @@ package adminmsg
 
 import "strings"
 
-// Rules is the answer of GET /v1/rules.
+// Rules is the response of GET /v1/rules.
 type Rules struct {
 	Digest string `json:"digest"`
 	Rules  []Rule `json:"rules"`
 }
 
-// Rule is a rule and what became of the requests it was asked about since the service started.
+// Rule is a rule and the number of its decisions since the process started.
 type Rule struct {
 	Name      string      `json:"name"`
-	Kind      string      `json:"kind"` // native or envoy
+	Format    string      `json:"format"` // sluice or envoy
 	File      string      `json:"file,omitempty"`
 	Line      int         `json:"line,omitempty"`
 	Limits    []RuleLimit `json:"limits"`
@@ -23,7 +23,7 @@ type Rule struct {
 	Counts
 }
 
-// LimitText is the rule's limits on one line.
+// LimitText returns the limits of the rule, separated by commas.
 func (r *Rule) LimitText() string {
 	all := make([]string, len(r.Limits))
 	for i := range r.Limits {
@@ -39,10 +39,10 @@ type RuleLimit struct {
 	Count         int64   `json:"count"`
 	WindowSeconds float64 `json:"window_seconds"`
 	Algorithm     string  `json:"algorithm"`
-	Burst         int64   `json:"burst"` // the most that can be spent at once
+	Burst         int64   `json:"burst"` // largest cost that can be allowed at once
 }
 
-// Counts is how often a rule has decided what.
+// Counts is the number of decisions by result.
 type Counts struct {
 	Allowed      int64 `json:"allowed"`
 	Denied       int64 `json:"denied"`
@@ -55,22 +55,22 @@ type RuleNames struct {
 	Rules []string `json:"rules"`
 }
 
-// Suspended is their answer: all rules that are switched off.
+// Suspended is the response of POST /v1/suspend and /v1/resume: all suspended rules.
 type Suspended struct {
 	Suspended []string `json:"suspended"`
 	Note      string   `json:"note"`
 }
 
-// Reloaded is the answer of POST /v1/reload.
+// Reloaded is the response of POST /v1/reload.
 type Reloaded struct {
 	Digest        string   `json:"digest"`
 	Changed       bool     `json:"changed"`
-	RestartNeeded []string `json:"restart_needed"` // settings of the configuration file that only a restart applies
-	ConfigError   string   `json:"config_error"`   // why the service would not start with that file; "": it would
+	RestartNeeded []string `json:"restart_needed"` // settings changed in the configuration file that take effect after a restart
+	ConfigError   string   `json:"config_error"`   // error in the configuration file that would fail a restart; "" if there is none
 }
 
-// Fault is one thing that is wrong with rule files.
-type Fault struct {
+// RuleError is one error in a rule file.
+type RuleError struct {
 	File    string `json:"file,omitempty"`
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`

@@ -2,65 +2,65 @@ package adminmsg
 
 import "time"
 
-// Status is the answer of GET /v1/status: how the process is doing.
+// Status is the response of GET /v1/status.
 type Status struct {
 	Version       string            `json:"version"`
-	Started       time.Time         `json:"started"`
+	StartedAt     time.Time         `json:"started_at"`
 	UptimeSeconds float64           `json:"uptime_seconds"`
 	Store         StoreStatus       `json:"store"`
 	Rules         RulesStatus       `json:"rules"`
-	Unready       string            `json:"unready"` // why /readyz responds with 503; "": it responds with 200
+	Unready       string            `json:"unready"` // reason why /readyz responds with 503; "" if it responds with 200
 	Suspended     []string          `json:"suspended"`
 	Listeners     map[string]string `json:"listeners"`
 	LogLevel      string            `json:"log_level"`
 }
 
-// StoreStatus is where counts are kept, and whether it answers.
+// StoreStatus is the status of the store and its shards.
 type StoreStatus struct {
 	Kind      string         `json:"kind"`
 	Up        bool           `json:"up"`
-	Error     string         `json:"error"` // of the ping that the status made; "": none
+	Error     string         `json:"error"` // of the ping sent for this status; "" if it succeeded
 	Servers   []ServerStatus `json:"servers"`
-	Instances int            `json:"instances"`       // that share it; 0: not known yet
-	History   []BreakerEvent `json:"breaker_history"` // newest first, the last 32
+	Instances int            `json:"instances"`       // number of instances that share the store; 0 if not known yet
+	History   []BreakerEvent `json:"breaker_history"` // last 32 events, newest first
 }
 
 // ServerStatus is the state of one shard of the store.
 type ServerStatus struct {
 	Shard   int        `json:"shard"`
-	Address string     `json:"address"` // of its server; "": not known
+	Address string     `json:"address"` // host:port of its servers, separated by commas; "" if unknown
 	Up      bool       `json:"up"`
 	Breaker string     `json:"breaker"` // open or closed
-	Since   *time.Time `json:"since"`   // when the breaker opened; null: it is closed
-	Error   string     `json:"error"`   // why it opened
+	Since   *time.Time `json:"since"`   // time at which the breaker opened; nil if it is closed
+	Error   string     `json:"error"`   // last error before the breaker opened
 }
 
 // BreakerEvent is one opening or closing of a shard's circuit breaker.
 type BreakerEvent struct {
-	At      time.Time `json:"at"`
+	Time    time.Time `json:"time"`
 	Shard   int       `json:"shard"`
-	Server  string    `json:"server"` // address at that time; "": not known
+	Server  string    `json:"server"` // address of the shard at that time; "" if unknown
 	Breaker string    `json:"breaker"`
 	Error   string    `json:"error"`
 }
 
-// RulesStatus is which rules are live.
+// RulesStatus is the status of the rule set in effect.
 type RulesStatus struct {
-	Digest    string     `json:"digest"`
-	LoadedAt  time.Time  `json:"loaded_at"`
-	Files     []string   `json:"files"`
-	LastError *LastError `json:"last_error"` // why the live rules are not what the files say
-	Native    int        `json:"native"`
-	Domains   int        `json:"domains"`
+	Digest       string     `json:"digest"`
+	LoadedAt     time.Time  `json:"loaded_at"`
+	Files        []string   `json:"files"`
+	LastError    *LastError `json:"last_error"` // error of the last reload; nil if the rule set is that of the files
+	SluiceRules  int        `json:"sluice_rules"`
+	EnvoyDomains int        `json:"envoy_domains"`
 }
 
-// LastError is something that went wrong.
+// LastError is the error of the last reload and the time of the first reload that failed.
 type LastError struct {
-	At   time.Time `json:"at"`
-	Text string    `json:"text"`
+	Time    time.Time `json:"time"`
+	Message string    `json:"message"`
 }
 
-// LogLevel is the body and the answer of PUT /v1/log-level.
+// LogLevel is the request and response body of PUT /v1/log-level.
 type LogLevel struct {
 	Level string `json:"level"`
 }

@@ -2,28 +2,27 @@ package adminmsg
 
 import "time"
 
-// Top is the answer of GET /v1/top.
+// Top is the response of GET /v1/top.
 type Top struct {
 	Since   time.Time  `json:"since"`
 	Entries []TopEntry `json:"entries"`
 }
 
-// TopEntry is a key that something happens to often: between Count-Error and Count times.
+// TopEntry is one of the top keys. Its true count is between Count-MaxError and Count.
 type TopEntry struct {
 	BucketName
-	Count int64 `json:"count"`
-	Error int64 `json:"error"`
+	Count    int64 `json:"count"`
+	MaxError int64 `json:"max_error"`
 }
 
-// Event is what GET /v1/watch tells at intervals: what happened since the last. Rules that nothing happened to are left
-// out.
+// Event is an event of GET /v1/watch: the decisions since the previous event. Rules without decisions are left out.
 type Event struct {
-	T     time.Time    `json:"t"`
+	Time  time.Time    `json:"time"`
 	Rules []RuleCounts `json:"rules"`
 	Top   []TopEntry   `json:"top"`
 }
 
-// RuleCounts is what a rule has decided of late.
+// RuleCounts is the number of decisions of a rule since the previous event.
 type RuleCounts struct {
 	Name string `json:"name"`
 	Counts

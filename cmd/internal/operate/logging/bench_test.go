@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// What a denial costs that is not written, which nearly all are under a flood.
+// BenchmarkDenialLeftOut measures a denial that is not written, as most are under high load.
 func BenchmarkDenialLeftOut(b *testing.B) {
 	log, _ := New(io.Discard, Options{})
 	d := NewDenialLog(log, DenialLogOptions{PerSecond: 1, Parts: func(*sluice.Rule, string) []rules.KeyPart { return nil }})

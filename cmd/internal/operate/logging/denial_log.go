@@ -16,16 +16,16 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Keys says how a line tells whose request was denied.
+// Keys selects how denial lines show keys.
 type Keys uint8
 
 const (
-	Masked Keys = iota // the names of its parts, with a digest in place of each value
-	Plain              // as it is; keys are personal data
-	None
+	Masked Keys = iota // the names of its parts, each with a digest of its value
+	Plain              // unchanged; keys may be personal data
+	None               // no key
 )
 
-// DenialLog writes some of the denials into a log.
+// DenialLog logs a sample of the denials.
 type DenialLog struct {
 	log     *slog.Logger
 	parts   func(*sluice.Rule, string) []rules.KeyPart
@@ -34,17 +34,17 @@ type DenialLog struct {
 	limiter sampleLimiter
 }
 
-// DenialLogOptions are how [DenialLog] are written.
+// DenialLogOptions configure a [DenialLog].
 type DenialLogOptions struct {
-	PerSecond int // lines; at least 1
+	PerSecond int // maximum lines per second; at least 1
 	Keys      Keys
-	// Secret keys the digests of masked values. With the same secret several processes write the same digest for the
-	// same value; without one each process has its own.
+	// Secret is the HMAC key of the digests of masked values. Processes with the same secret write the same digest for the
+	// same value. If it is empty, each process uses a random secret.
 	Secret []byte
-	Parts  func(rule *sluice.Rule, key string) []rules.KeyPart // of a key, for people
+	Parts  func(rule *sluice.Rule, key string) []rules.KeyPart // returns the readable parts of a key
 }
 
-// NewDenialLog returns denials that are written with level info.
+// NewDenialLog returns a DenialLog that writes lines of level info to log.
 func NewDenialLog(log *slog.Logger, o DenialLogOptions) *DenialLog {
 	n := int64(max(1, o.PerSecond))
 	d := &DenialLog{log: log, parts: o.Parts, keys: o.Keys, secret: o.Secret}
@@ -55,7 +55,7 @@ func NewDenialLog(log *slog.Logger, o DenialLogOptions) *DenialLog {
 	return d
 }
 
-// Denied is for [sluice.Events]. It keeps nothing of the take.
+// Denied logs a denial. It is for [sluice.Events] and keeps no reference to the take.
 func (d *DenialLog) Denied(ctx context.Context, t sluice.Take, dec sluice.Decision) {
 	if !d.log.Enabled(ctx, slog.LevelInfo) {
 		return
@@ -87,10 +87,10 @@ func (d *DenialLog) Denied(ctx context.Context, t sluice.Take, dec sluice.Decisi
 	d.log.LogAttrs(ctx, slog.LevelInfo, "denied", line...)
 }
 
-// valueBytes bounds what is written of a value that a client sent.
+// valueBytes is the maximum number of bytes written of a value sent by a client.
 const valueBytes = 128
 
-// key is a key as it is written: "user=~5f0c2a9b, path=~91d3e4f7". It is empty for a rule that counts all together.
+// key returns a key as it is written: "user=~5f0c2a9b, path=~91d3e4f7". It is empty for a rule without per.
 func (d *DenialLog) key(rule *sluice.Rule, key string) string {
 	if d.keys == None {
 		return ""
@@ -104,15 +104,15 @@ func (d *DenialLog) key(rule *sluice.Rule, key string) string {
 		b.WriteByte('=')
 		if d.keys == Plain {
 			b.WriteString(quoted(cut(p.Value, valueBytes)))
-		} else { // also what is masked already: a value may only look like it
+		} else { // also a value that looks masked: a client may have sent it
 			b.WriteString(d.mask(p.Name, p.Value))
 		}
 	}
 	return b.String()
 }
 
-// mask is a digest of a value that is long enough to tell values apart and, without the secret, of no use for guessing
-// them. The name is part of it, so that equal values of different kinds do not give each other away.
+// mask returns a digest of a value. It is long enough to distinguish values, and without the secret it does not help to
+// guess them. It includes the name, so that equal values of different parts have different digests.
 func (d *DenialLog) mask(name, value string) string {
 	h := hmac.New(sha256.New, d.secret)
 	h.Write([]byte(name))
@@ -121,7 +121,7 @@ func (d *DenialLog) mask(name, value string) string {
 	return "~" + hex.EncodeToString(h.Sum(nil)[:4])
 }
 
-// quoted quotes a value that could be taken for more than one, unless it is quoted already.
+// quoted quotes a value that could be read as several values, unless it is already quoted.
 func quoted(s string) string {
 	if _, err := strconv.Unquote(s); err == nil && s[0] == '"' {
 		return s

@@ -1,8 +1,8 @@
-// Package logging writes logs that people and machines can trust, whatever clients send and however much fails: one event
-// is one line, without control characters; the same complaint is not written thousands of times; and whose requests were
-// denied is not told unless asked for.
+// Package logging writes logs that are safe for people and machines, whatever clients send and however much fails: one event
+// is one line without control characters, repeated warnings and errors are sampled, and keys of denied requests are masked
+// by default.
 //
-// Lines of level info are never left out, so that what must be kept, such as who changed what, belongs there.
+// Lines of level info are never sampled. Records that must be complete, such as the audit log, have this level.
 package logging
 
 import (
@@ -14,13 +14,13 @@ import (
 	"unicode/utf8"
 )
 
-// Options are how a log is written.
+// Options configure a log.
 type Options struct {
-	JSON  bool // one object a line; else text, key=value
+	JSON  bool // one object per line; otherwise text: key=value
 	Level slog.Level
 }
 
-// New returns a log, and the level that it is written at, which may be changed at any time.
+// New returns a logger and its level, which may be changed at any time.
 func New(w io.Writer, o Options) (*slog.Logger, *slog.LevelVar) {
 	level := new(slog.LevelVar)
 	level.Set(o.Level)
@@ -35,10 +35,10 @@ func writer(w io.Writer, json bool, level slog.Leveler) slog.Handler {
 	return slog.NewTextHandler(w, o)
 }
 
-// maxBytes bounds each value. The longest that are ours are stacks of what went wrong.
+// maxBytes is the maximum size of a value. The longest values of Sluice itself are stack traces.
 const maxBytes = 2 << 10
 
-// plain has values be text as people write it, the same in both formats: durations, addresses and errors too.
+// plain converts values, such as durations, addresses and errors, to the same text in both formats.
 func plain(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString:
@@ -63,7 +63,7 @@ func plain(_ []string, a slog.Attr) slog.Attr {
 
 func text(s string) string { return escape(cut(s, maxBytes)) }
 
-// cut shortens a text to at most so many bytes, and marks it.
+// cut truncates s to at most most bytes and then appends an ellipsis.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -74,8 +74,8 @@ func cut(s string, most int) string {
 	return s[:most] + "…"
 }
 
-// escape writes out what slog may leave as it is and a terminal may obey: DEL in both formats; in JSON the controls above
-// it, marks that change the direction of text, and bytes that are no text. Controls below the space are left to slog.
+// escape escapes characters that slog does not escape and that control terminals: DEL in both formats; in JSON also C1
+// controls, marks that change the direction of text, and invalid UTF-8. slog escapes the C0 controls.
 func escape(s string) string {
 	var b strings.Builder
 	for i, r := range s {

@@ -14,14 +14,14 @@ import (
 	"unicode/utf8"
 )
 
-// hostile is what clients send to forge lines, to have terminals obey them, or to break who reads logs.
+// hostile contains values that clients send to forge lines, control terminals or break log readers.
 var hostile = []string{
-	"ada\nlevel=INFO msg=admin who=root", "ada\r\nlevel=INFO", "a\rb", "\x1b[2J\x1b[1;31mred", "\x1b]0;title\x07", "\u009b31mC1", "\u0085next line",
+	"ada\nlevel=INFO msg=audit principal=root", "ada\r\nlevel=INFO", "a\rb", "\x1b[2J\x1b[1;31mred", "\x1b]0;title\x07", "\u009b31mC1", "\u0085next line",
 	"\u2028line\u2029paragraph", "\u202eesrever\u2066", "\x00nul", "\x7fdel", "\xff\xfe no text", "\xc2", `"},{"msg":"forged"`, `" msg="forged`,
 	"tab\tand\vvertical\ffeed", "\ufeffmark", "a b=c", strings.Repeat("ü", 5000), strings.Repeat("\x1b", 5000), "", "=", "\ufffd",
 }
 
-// checkLines fails if a log is not this many lines of printable text.
+// checkLines fails if a log does not consist of want lines of printable text.
 func checkLines(t *testing.T, what string, log []byte, want int, isJSON bool) {
 	t.Helper()
 	if n := bytes.Count(log, []byte("\n")); n != want || !bytes.HasSuffix(log, []byte("\n")) {
@@ -30,7 +30,7 @@ func checkLines(t *testing.T, what string, log []byte, want int, isJSON bool) {
 	for line := range strings.Lines(string(log)) {
 		line = strings.TrimSuffix(line, "\n")
 		if !utf8.ValidString(line) {
-			t.Errorf("%s: no text: %q", what, line)
+			t.Errorf("%s: not text: %q", what, line)
 		}
 		if i := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
 			t.Errorf("%s: raw %q in %q", what, line[i:min(len(line), i+4)], line)
@@ -39,7 +39,7 @@ func checkLines(t *testing.T, what string, log []byte, want int, isJSON bool) {
 			t.Errorf("%s: a line of %d bytes", what, len(line))
 		}
 		if isJSON && !json.Valid([]byte(line)) {
-			t.Errorf("%s: no JSON: %s", what, line)
+			t.Errorf("%s: not JSON: %s", what, line)
 		}
 	}
 }
@@ -48,7 +48,7 @@ type stringer string
 
 func (s stringer) String() string { return string(s) }
 
-// Whatever is logged, an event is one line without anything that a terminal obeys.
+// For any values, an event is one line without terminal control characters.
 func TestOneLine(t *testing.T) {
 	for _, isJSON := range []bool{false, true} {
 		for _, text := range hostile {
@@ -58,9 +58,9 @@ func TestOneLine(t *testing.T) {
 			log.With("w", text).WithGroup("g").Error("m", slog.Group("h", "x", text))
 			slog.NewLogLogger(log.Handler(), slog.LevelError).Print("http: " + text) // as the standard library's servers do
 			checkLines(t, text[:min(len(text), 20)], b.Bytes(), 3, isJSON)
-			for _, forged := range []string{`"msg":"forged"`, ` msg="forged`, "\nlevel=INFO msg=admin"} {
+			for _, forged := range []string{`"msg":"forged"`, ` msg="forged`, "\nlevel=INFO msg=audit"} {
 				if strings.Contains(b.String(), forged) {
-					t.Errorf("%q is forged in %s", text, &b)
+					t.Errorf("%q forges a line in %s", text, &b)
 				}
 			}
 		}
@@ -89,7 +89,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// The level can be changed while the log is used, also for loggers that were made from it before.
+// The level can be changed while the log is in use, also for existing child loggers.
 func TestLevel(t *testing.T) {
 	var b bytes.Buffer
 	log, level := New(&b, Options{Level: slog.LevelWarn})
@@ -101,7 +101,7 @@ func TestLevel(t *testing.T) {
 	level.Set(slog.LevelError)
 	child.Warn("fourth")
 	if log.Enabled(context.Background(), slog.LevelWarn) {
-		t.Error("it says that it would write a warning")
+		t.Error("warnings are enabled at level error")
 	}
 	checkLines(t, "levels", b.Bytes(), 2, false)
 	if !strings.Contains(b.String(), "second") || !strings.Contains(b.String(), "third") {

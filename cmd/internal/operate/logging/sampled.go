@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// sampleLimiter admits so many at once and then one every so often, and counts those that it does not. It costs a clock and an
+// sampleLimiter admits a burst and then one per interval, and counts the others. It costs one read of the clock and one
 // atomic operation.
 type sampleLimiter struct {
 	start  time.Time
 	every  time.Duration
 	burst  int64
-	next   atomic.Int64 // when those that were admitted have worn off, from start
+	next   atomic.Int64 // nanoseconds from start until the admitted ones have expired
 	missed atomic.Int64
 }
 
@@ -22,7 +22,7 @@ func (p *sampleLimiter) init(burst int64, every time.Duration) {
 	p.start, p.burst, p.every = time.Now(), burst, every
 }
 
-// take tells whether one more is admitted, and if so how many were not since the last that was.
+// take reports whether one more is admitted and, if so, returns the number of those not admitted since the previous one.
 func (p *sampleLimiter) take() (missed int64, ok bool) {
 	now := int64(time.Since(p.start))
 	for {
@@ -38,8 +38,8 @@ func (p *sampleLimiter) take() (missed int64, ok bool) {
 	}
 }
 
-// Rare logs something that happens to many requests at once: a line, and then one every five seconds with the number of those that
-// were left out as "suppressed". It is safe for concurrent use.
+// Rare logs an event that affects many requests at once: one line, and then at most one every 5 s with the number of
+// omitted lines as "suppressed". It is safe for concurrent use.
 type Rare struct {
 	log     *slog.Logger
 	limiter sampleLimiter
@@ -52,7 +52,7 @@ func NewRare(log *slog.Logger) *Rare {
 	return r
 }
 
-// Warn logs a warning, unless one was logged in the last five seconds.
+// Warn logs a warning, unless one was logged in the last 5 s.
 func (r *Rare) Warn(text string, args ...any) {
 	missed, ok := r.limiter.take()
 	if !ok {
@@ -64,22 +64,22 @@ func (r *Rare) Warn(text string, args ...any) {
 	r.log.Warn(text, args...)
 }
 
-// What a complaint may be written: all the faults of a file at once, but not a line for each request that fails.
+// Bounds for lines with the same message: enough for all errors of a file, but not one line per failed request.
 const (
 	maxBurst          = 30
 	complaintInterval = 5 * time.Second
 	slots             = 64
 )
 
-// sampled leaves out lines of a message that was written too often.
+// sampled omits lines with a message that was written too often.
 type sampled struct {
 	slog.Handler
 	seed  maphash.Seed
-	slots *[slots]sampleLimiter // by message; some share one
+	slots *[slots]sampleLimiter // by hash of the message
 }
 
-// Sampled returns a handler that writes each message 30 times at once and then every five seconds, with the number of
-// lines that were left out as "suppressed". Level info is not sampled.
+// Sampled returns a handler that writes each message up to 30 times at once and then every 5 s, with the number of omitted
+// lines as "suppressed". Level info is not sampled.
 func Sampled(h slog.Handler) slog.Handler {
 	s := sampled{h, maphash.MakeSeed(), new([slots]sampleLimiter)}
 	for i := range s.slots {

@@ -20,7 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// A flood of one complaint is a few lines, which tell how many there were; others are still heard, and info always is.
+// Many errors with the same message are a few lines that contain their number. Other messages and level info are written.
 func TestFloodOfErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
@@ -33,7 +33,7 @@ func TestFloodOfErrors(t *testing.T) {
 		for c := range 10 {
 			callers.Go(func() {
 				for i := range errorsSeen / 10 {
-					log.With("c", c).Error("the store did not answer", "error", errors.New(fmt.Sprint("timeout ", i)))
+					log.With("c", c).Error("store unavailable", "error", errors.New(fmt.Sprint("timeout ", i)))
 					<-time.After(100 * time.Second / time.Duration(errorsSeen/10))
 				}
 			})
@@ -41,10 +41,10 @@ func TestFloodOfErrors(t *testing.T) {
 		callers.Wait()
 		lines := bytes.Count(b.Bytes(), []byte("\n"))
 		if lines > 100 || lines < maxBurst+15 {
-			t.Errorf("%d errors are %d lines", errorsSeen, lines)
+			t.Errorf("%d errors in %d lines", errorsSeen, lines)
 		}
 		<-time.After(complaintInterval)
-		log.Error("the store did not answer")
+		log.Error("store unavailable")
 		told := lines + 1
 		for line := range strings.Lines(b.String()) {
 			var fields struct{ Suppressed int }
@@ -54,13 +54,13 @@ func TestFloodOfErrors(t *testing.T) {
 			told += fields.Suppressed
 		}
 		if told != errorsSeen+1 {
-			t.Errorf("the lines tell of %d errors, there were %d", told, errorsSeen+1)
+			t.Errorf("the lines report %d errors, want %d", told, errorsSeen+1)
 		}
 
 		b.Reset()
 		log.Warn("another")
 		for range 1000 {
-			log.Info("admin")
+			log.Info("audit")
 		}
 		if n := bytes.Count(b.Bytes(), []byte("\n")); n != 1001 {
 			t.Errorf("%d lines, want a warning and 1000 of level info", n)
@@ -68,7 +68,7 @@ func TestFloodOfErrors(t *testing.T) {
 	})
 }
 
-// Messages that differ each time, as those about clients do, are bounded too.
+// Messages that differ each time, such as those with client addresses, are bounded too.
 func TestFloodOfMessages(t *testing.T) {
 	var b bytes.Buffer
 	log, _ := New(&b, Options{Level: slog.LevelDebug})
@@ -80,7 +80,7 @@ func TestFloodOfMessages(t *testing.T) {
 	}
 }
 
-// While one complaint floods the log others are heard. A few may share its place.
+// While one message is suppressed, others are written. A few may share its hash.
 func TestOthersAreHeard(t *testing.T) {
 	var b bytes.Buffer
 	log, _ := New(&b, Options{})
@@ -92,11 +92,11 @@ func TestOthersAreHeard(t *testing.T) {
 		log.Error(fmt.Sprint("other ", i))
 	}
 	if n := bytes.Count(b.Bytes(), []byte("\n")); n < 5 {
-		t.Errorf("%d of 10 others are heard", n)
+		t.Errorf("%d of 10 other messages are written", n)
 	}
 }
 
-// denials is a limiter that logs denials, on a rule of one an hour.
+// denials returns a limiter that logs denials of a rule with 1 request per hour.
 func denials(t *testing.T, log *slog.Logger, o DenialLogOptions) *sluice.Limiter {
 	t.Helper()
 	if o.Parts == nil {
@@ -125,7 +125,7 @@ func TestDenials(t *testing.T) {
 			log, level := New(&b, Options{})
 			l := denials(t, log, DenialLogOptions{PerSecond: 1, Keys: keys, Secret: []byte("s")})
 			if allow(t, l, "ada"); b.Len() > 0 {
-				t.Errorf("what is allowed is logged: %s", &b)
+				t.Errorf("an allowed request is logged: %s", &b)
 			}
 			for range 5 {
 				allow(t, l, "ada")
@@ -145,7 +145,7 @@ func TestDenials(t *testing.T) {
 	})
 }
 
-// A flood of denials is so many lines a second, which together tell of all.
+// Many denials are at most PerSecond lines per second, which together report all of them.
 func TestFloodOfDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
@@ -163,7 +163,7 @@ func TestFloodOfDenials(t *testing.T) {
 	})
 }
 
-// Nothing that a client sent is in a line unless it was asked for, and then it cannot forge anything.
+// Lines contain no values of clients by default, and with Plain a value cannot forge a line.
 func TestDenialsOfHostileKeys(t *testing.T) {
 	const canary = "sk_live_canary"
 	for _, isJSON := range []bool{false, true} {
@@ -178,7 +178,7 @@ func TestDenialsOfHostileKeys(t *testing.T) {
 				allow(t, l, canary)
 				checkLines(t, text[:min(len(text), 20)], b.Bytes(), 1, isJSON)
 				if len(text) > valueBytes && len(b.String()) > 6*2*valueBytes+200 {
-					t.Errorf("%d bytes are logged of a long value", b.Len())
+					t.Errorf("%d bytes of a long value are logged", b.Len())
 				}
 				if keys != Plain && strings.Contains(b.String(), canary) {
 					t.Errorf("the key is in %s", &b)
@@ -188,7 +188,7 @@ func TestDenialsOfHostileKeys(t *testing.T) {
 	}
 }
 
-// Of a long value the beginning is logged.
+// Long values are truncated.
 func TestLongKeys(t *testing.T) {
 	var b bytes.Buffer
 	log, _ := New(&b, Options{})
@@ -202,7 +202,7 @@ func TestLongKeys(t *testing.T) {
 	}
 }
 
-// Digests are those of the secret: others cannot be compared, and values cannot be guessed from them.
+// Digests depend on the secret, so that values cannot be guessed from them.
 func TestMask(t *testing.T) {
 	mask := func(secret, name, value string) string {
 		return NewDenialLog(slog.New(slog.DiscardHandler), DenialLogOptions{Secret: []byte(secret)}).mask(name, value)
@@ -215,16 +215,16 @@ func TestMask(t *testing.T) {
 		seen[m] = true
 	}
 	if first, second := mask("s", "ip", "a"), mask("s", "ip", "a"); first != second {
-		t.Errorf("two processes with one secret write %s and %s", first, second)
+		t.Errorf("two processes with the same secret write %s and %s", first, second)
 	}
 }
 
-// What is allowed costs nothing, and so does what is left out.
+// Allowed requests and omitted lines do not allocate.
 func TestDenialsCost(t *testing.T) {
 	log, _ := New(io.Discard, Options{})
 	l := denials(t, log, DenialLogOptions{PerSecond: 1})
 	plenty := sluice.Must(sluice.New(memstore.New(), "p", sluice.PerHour(1_000_000), sluice.WithEvents(sluice.Events{
-		OnDenial: func(context.Context, sluice.Take, sluice.Decision) { t.Error("called for what is allowed") },
+		OnDenial: func(context.Context, sluice.Take, sluice.Decision) { t.Error("called for an allowed request") },
 	})))
 	for range 3 {
 		allow(t, l, "ada")
@@ -241,6 +241,6 @@ func TestDenialsCost(t *testing.T) {
 		t.Errorf("allowed: %v allocations", n)
 	}
 	if n := testing.AllocsPerRun(1000, func() { allow(t, l, "ada") }); n != 0 {
-		t.Errorf("left out: %v allocations", n)
+		t.Errorf("omitted: %v allocations", n)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A FIFO is opened without a reader and gets the lines once there is one. While it is full, lines are lost; Reopen does not
-// wait for a reader, and Close not longer than it may.
+// A FIFO is opened without a reader and receives the lines once there is one. While it is full, lines are dropped; Reopen
+// does not wait for a reader, and Close not longer than its timeout.
 func TestFIFO(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(name, 0o600); err != nil {
@@ -41,13 +41,13 @@ func TestFIFO(t *testing.T) {
 	if err := w.Reopen(); err != nil {
 		t.Error(err)
 	}
-	_ = w.Close(100 * time.Millisecond) // too short, or just not
+	_ = w.Close(100 * time.Millisecond) // may or may not time out
 	if w.Lost() == 0 {
-		t.Error("no line was lost: the FIFO was not full")
+		t.Error("no line was dropped: the FIFO was not full")
 	}
 }
 
-// Close waits for a reader that is slower than a write may otherwise take.
+// Close waits for a reader that is slower than the timeout of other writes.
 func TestFIFOSlowReader(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(name, 0o600); err != nil {
@@ -63,7 +63,7 @@ func TestFIFOSlowReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	const lines = 4000 // of 8 bytes, and so fewer than are written at once; then more than a FIFO holds
+	const lines = 4000 // of 8 bytes: less than one write of the Writer, more than the capacity of a FIFO
 	for i := range lines {
 		fmt.Fprintf(w, "%7d\n", i)
 	}
@@ -72,12 +72,12 @@ func TestFIFOSlowReader(t *testing.T) {
 	w.mu.Unlock()
 	closed := make(chan error, 1)
 	go func() { closed <- w.Close(time.Minute) }()
-	got, err := io.ReadAll(reader) // it ends when the writer has closed the FIFO
+	got, err := io.ReadAll(reader) // until the writer closes the FIFO
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(string(got), "\n"); n != lines+256 || <-closed != nil || w.Lost() != 0 {
-		t.Errorf("%d lines are read, %d are lost", n, w.Lost())
+		t.Errorf("%d lines were read, %d dropped", n, w.Lost())
 	}
 }
 

@@ -9,17 +9,17 @@ import (
 	"syscall"
 )
 
-// logBuffer is enough for some 2,000 lines.
+// logBuffer holds about 2,000 lines.
 const logBuffer = 512 << 10
 
-// NewLog returns a Writer for the lines of a log, such as that of a service on standard error. The function returns a
-// logger that writes in the log's format; lost lines are reported by it. From then on a reader of the process's outputs that
-// goes away does not end the process by SIGPIPE: lines are lost, as when it does not read.
+// NewLog returns a Writer for the lines of a log, such as that of a service on standard error. format returns a logger in
+// the format of the log, which reports dropped lines. NewLog makes the process ignore SIGPIPE: if the reader of standard
+// output or standard error exits, lines are dropped and the process continues.
 func NewLog(output io.Writer, format func(io.Writer) *slog.Logger) *Writer {
 	signal.Ignore(syscall.SIGPIPE)
 	return New(Config{Output: output, Buffer: logBuffer, OnLost: func(lost int64) []byte {
 		var line bytes.Buffer
-		format(&line).Error("log lines lost: the output of the log was blocked or failed", "lost", lost)
+		format(&line).Error("log lines dropped: output blocked or failed", "dropped_lines", lost)
 		return line.Bytes()
 	}})
 }
@@ -29,6 +29,6 @@ type Errors struct{ Library string }
 
 // Write implements [io.Writer].
 func (e Errors) Write(text []byte) (int, error) {
-	slog.Error("error reported by a library", "library", e.Library, "error", strings.TrimSpace(string(text)))
+	slog.Error("library error", "library", e.Library, "error", strings.TrimSpace(string(text)))
 	return len(text), nil
 }

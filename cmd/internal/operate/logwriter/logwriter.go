@@ -1,5 +1,5 @@
 // Package logwriter writes lines of logs in the background, so that no request waits for a file or for the reader of a
-// pipe. Lines wait in a bounded buffer; lines without room in it, and lines that cannot be written, are lost and counted.
+// pipe. Lines wait in a bounded buffer. Lines that do not fit or cannot be written are dropped and counted.
 package logwriter
 
 import (
@@ -20,13 +20,13 @@ import (
 
 // Config configures a [Writer].
 type Config struct {
-	File   string        // appended to, and created if need be
+	File   string        // appended to; created if it does not exist
 	Output io.Writer     // instead of a file, such as standard output
-	Buffer int           // maximum bytes of lines that wait to be written; 0 means 4 MiB
-	Delay  time.Duration // maximum time that lines wait for others, so that many are written at once; 0: none
-	// OnLost is called with the number of lines lost since the last call, at most every 10 s, and once more by Close. The
+	Buffer int           // maximum size of buffered lines in bytes; 0 means 4 MiB
+	Delay  time.Duration // maximum time that lines are buffered, to write many at once; 0: none
+	// OnLost is called with the number of lines dropped since the last call, at most every 10 s, and once more by Close. The
 	// line it returns is written at once; nil writes none. If that line cannot be written, the next call reports
-	// the same lost lines again.
+	// the same dropped lines again.
 	OnLost func(lost int64) []byte
 	// OnError is called with the first error after a success.
 	OnError func(error)
@@ -34,10 +34,10 @@ type Config struct {
 
 const (
 	defaultBuffer = 4 << 20
-	writeBytes    = 64 << 10 // lines are written at once when there are this many bytes of them
-	// writeTimeout is how long a write to a FIFO waits for its reader. The last one waits as long as Close may.
+	writeBytes    = 64 << 10 // lines are written without delay once their size reaches this
+	// writeTimeout is the timeout of a write to a FIFO. The last write has the timeout of Close.
 	writeTimeout = time.Second
-	// reportInterval is the minimum time between two reports of lost lines.
+	// reportInterval is the minimum time between two reports of dropped lines.
 	reportInterval = 10 * time.Second
 )
 
@@ -48,18 +48,18 @@ type Writer struct {
 
 	mu      sync.Mutex // guards the fields below; never held during a write
 	waiting []byte     // lines
-	spare   []byte     // the buffer that was written last
+	spare   []byte     // the buffer of the previous write, for reuse
 	running bool
 	closed  bool
 
-	some, many chan struct{} // wake the goroutine: there are lines; there are enough to write them now
+	some, many chan struct{} // wake the goroutine: there are lines; there are writeBytes of them
 	stop, done chan struct{}
 
 	out        sync.Mutex // guards the fields below; held during a write, and taken before mu
 	to         io.Writer
 	file       *os.File
 	timeout    time.Duration // of a write to a FIFO
-	torn       bool          // what was written last does not end with a line break
+	torn       bool          // the last write did not end with a line break
 	reported   int64
 	reportedAt time.Time
 	failing    bool
@@ -81,7 +81,7 @@ func Open(c Config) (*Writer, error) {
 	return w, nil
 }
 
-// New returns a Writer to an output.
+// New returns a Writer to c.Output.
 func New(c Config) *Writer {
 	if c.Buffer <= 0 {
 		c.Buffer = defaultBuffer
@@ -97,8 +97,8 @@ func New(c Config) *Writer {
 	}
 }
 
-// openFile opens a regular file, or a FIFO, without blocking. A FIFO is opened for reading too, because it then needs no
-// reader yet, and lines wait in it while a reader is replaced.
+// openFile opens a regular file or a FIFO without blocking. A FIFO is opened for reading too, because opening it then needs
+// no reader, and lines stay in it while its reader is restarted.
 func openFile(name string) (*os.File, error) {
 	flags := os.O_APPEND | os.O_CREATE | os.O_WRONLY
 	fifo, err := isFIFO(name)
@@ -111,7 +111,7 @@ func openFile(name string) (*os.File, error) {
 	return os.OpenFile(name, flags|syscall.O_NONBLOCK, 0o640)
 }
 
-// isFIFO reports whether a name is that of a FIFO. It is an error if it is neither that nor a regular file nor free.
+// isFIFO reports whether the file is a FIFO. It returns an error if the file exists and is neither a FIFO nor a regular file.
 func isFIFO(name string) (bool, error) {
 	info, err := os.Stat(name)
 	switch {
@@ -123,7 +123,7 @@ func isFIFO(name string) (bool, error) {
 	return false, &fs.PathError{Op: "open", Path: name, Err: errors.New("name a regular file or a FIFO, - for standard output, or /dev/null for no log")}
 }
 
-// Check returns the error that [Open] would return for a file, and does not create it.
+// Check returns the error that [Open] would return for a file, without creating it.
 func Check(name string) error {
 	if _, err := isFIFO(name); err != nil {
 		return err
@@ -131,8 +131,8 @@ func Check(name string) error {
 	return plainfile.CheckCreate(name)
 }
 
-// Write adds lines, which end with a line break. It copies them, never waits for the output and never fails; after Close
-// all lines are lost.
+// Write adds lines, which must end with a line break. It copies them, never blocks and never fails; after Close all lines
+// are dropped.
 func (w *Writer) Write(lines []byte) (int, error) {
 	w.mu.Lock()
 	if w.closed || len(w.waiting)+len(lines) > w.config.Buffer {
@@ -195,7 +195,7 @@ func (w *Writer) flush() {
 	w.flushLocked()
 }
 
-// flushLocked writes the lines that wait, and reports lost lines once it can.
+// flushLocked writes the buffered lines, and reports dropped lines after a successful write.
 func (w *Writer) flushLocked() {
 	w.mu.Lock()
 	lines := w.waiting
@@ -208,15 +208,15 @@ func (w *Writer) flushLocked() {
 	w.reportLocked()
 }
 
-// writeLocked reports whether all lines were written. Those that were not are lost.
+// writeLocked writes lines and reports whether all were written. The others are dropped.
 func (w *Writer) writeLocked(lines []byte) bool {
 	if len(lines) == 0 {
 		return true
 	}
-	if w.file != nil { // only a FIFO has deadlines, and blocks: without one Reopen would wait for its reader
+	if w.file != nil { // takes effect for FIFOs only; without a deadline Reopen would wait for the reader
 		_ = w.file.SetWriteDeadline(time.Now().Add(w.timeout))
 	}
-	if w.torn { // so that half a line spoils no other
+	if w.torn { // so that a partial line does not corrupt the next one
 		if _, err := w.to.Write([]byte{'\n'}); err != nil {
 			w.failedLocked(lines, err)
 			return false
@@ -242,7 +242,7 @@ func (w *Writer) failedLocked(rest []byte, err error) {
 	}
 }
 
-// reportLocked reports lines that were lost since the last report.
+// reportLocked reports lines that were dropped since the last report.
 func (w *Writer) reportLocked() {
 	lost := w.lost.Load()
 	if lost == w.reported || !w.reportedAt.IsZero() && time.Since(w.reportedAt) < reportInterval {
@@ -250,17 +250,17 @@ func (w *Writer) reportLocked() {
 	}
 	line := w.config.OnLost(lost - w.reported)
 	if !w.writeLocked(line) {
-		w.lost.Add(-int64(bytes.Count(line, []byte{'\n'}))) // the report is not one of the lines
+		w.lost.Add(-int64(bytes.Count(line, []byte{'\n'}))) // a failed report does not count as a dropped line
 		return
 	}
 	w.reported, w.reportedAt = lost, time.Now()
 }
 
-// Lost returns the number of lines lost since the start: there was no room for them, or writing them failed.
+// Lost returns the number of lines dropped since the start because the buffer was full or writing failed.
 func (w *Writer) Lost() int64 { return w.lost.Load() }
 
-// Reopen goes on in a new file of the same name, which log rotation needs after it has renamed the old one. Every line is
-// in one of the two. If there can be no new file, lines still go to the old one. Without a file it does nothing.
+// Reopen opens a new file with the same name, for log rotation after the old file was renamed. Every line is in one of the
+// two files. If opening fails, the old file stays in use. Without Config.File it does nothing.
 func (w *Writer) Reopen() error {
 	if w.config.File == "" {
 		return nil
@@ -279,8 +279,8 @@ func (w *Writer) Reopen() error {
 	return old.Close()
 }
 
-// Close writes the lines that wait and closes the file. It waits at most so long for an output that blocks or whose reader is
-// slow; lines that were not written by then are lost.
+// Close writes the buffered lines and closes the file. It waits at most timeout for an output that blocks or has a slow
+// reader; lines that are not written by then are dropped.
 func (w *Writer) Close(timeout time.Duration) error {
 	w.mu.Lock()
 	if w.closed {
@@ -291,7 +291,7 @@ func (w *Writer) Close(timeout time.Duration) error {
 	running := w.running
 	w.mu.Unlock()
 	close(w.stop)
-	deadline := time.Now().Add(timeout - timeout/10) // before Close gives up, so that lost lines are counted and reported
+	deadline := time.Now().Add(timeout - timeout/10) // before Close times out, so that dropped lines are counted and reported
 	ended := make(chan error, 1)
 	go func() {
 		if running {

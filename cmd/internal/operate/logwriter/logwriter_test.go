@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// pipe blocks until it is opened, and then fails so many writes.
+// pipe blocks until it is opened and then fails a number of writes.
 type pipe struct {
 	open  chan struct{}
 	fails int
@@ -28,8 +28,8 @@ func (p *pipe) Write(b []byte) (int, error) {
 	return p.Buffer.Write(b)
 }
 
-// A logger whose output blocks never blocks. Once the output works again, the lines that it gets and the number of lost
-// lines that it is told are all lines; also if the first writes fail, the one of the report among them.
+// A logger with a blocked output never blocks. Once the output works again, written and reported dropped lines add up to
+// all lines, also if the first writes fail, that of the report included.
 func TestLog(t *testing.T) {
 	for fails := range 4 {
 		synctest.Test(t, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestLog(t *testing.T) {
 			}
 			var told, lost int64
 			for line := range strings.Lines(out.String()) {
-				if _, after, ok := strings.Cut(line, " lost="); ok {
+				if _, after, ok := strings.Cut(line, " dropped_lines="); ok {
 					var n int64
 					fmt.Sscan(after, &n)
 					told += n
@@ -63,13 +63,13 @@ func TestLog(t *testing.T) {
 			}
 			lost = w.Lost()
 			if got := int64(strings.Count(out.String(), "msg=line ")); told != lost || got+lost != all+5 || lost == 0 {
-				t.Errorf("%d failed writes: %d lines of %d, %d lost, %d told", fails, got, all+5, lost, told)
+				t.Errorf("%d failed writes: %d lines of %d, %d dropped, %d reported", fails, got, all+5, lost, told)
 			}
 		})
 	}
 }
 
-// Closing waits for an output that blocks as long as it is told to.
+// Close waits for a blocked output until its timeout.
 func TestCloseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &pipe{open: make(chan struct{})}

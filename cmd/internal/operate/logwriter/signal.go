@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// SecondSignal returns a channel that is closed when the process has received SIGINT or SIGTERM twice. The first has it end in
-// good order; the second means that it is to end now, and the lines that wait are all that is left to write. Signals are counted
-// from the call until stop.
+// SecondSignal returns a channel that is closed when the process has received SIGINT or SIGTERM twice. The first signal
+// starts the graceful shutdown. After the second one the process writes buffered log lines and exits. Signals are counted from
+// the call until stop is called.
 func SecondSignal() (second <-chan struct{}, stop func()) {
 	signals, twice, done := make(chan os.Signal, 2), make(chan struct{}), make(chan struct{})
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -17,47 +17,47 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	decisionsDesc = desc("decisions_total", "Decisions of each rule: what the caller was told, and who decided.", "rule", "result", "source")
-	nearDesc      = desc("near_limit_total", "Decisions that allowed and left less than a fifth of the limit.", "rule")
-	forgivenDesc  = desc("settle_forgiven_total", "What settlements were not charged, because their keys cannot go further into debt.", "rule")
-	peakDesc      = desc("rule_peak_use_ratio", "How much of its limit the busiest key has used, at most, in the last minute; 1 is all.", "rule")
-	limitDesc     = desc("rule_limit", "How much a rule allows in its window.", "rule")
-	windowDesc    = desc("rule_window_seconds", "How long a rule's window is.", "rule")
-	burstDesc     = desc("rule_burst", "The most that a rule allows at once.", "rule")
+	decisionsDesc = desc("decisions_total", "Decisions by rule, result and source.", "rule", "result", "source")
+	nearDesc      = desc("near_limit_total", "Allowed decisions that left less than 20 % of the limit.", "rule")
+	forgivenDesc  = desc("settle_forgiven_total", "Cost of settled reservations that was not charged because the balance was at its minimum.", "rule")
+	peakDesc      = desc("rule_peak_utilization_ratio", "Highest utilization of the limit by any key in the last minute; 1 is the whole limit.", "rule")
+	limitDesc     = desc("rule_limit", "Cost that the rule allows per window.", "rule")
+	windowDesc    = desc("rule_window_seconds", "Length of the rule's window, in seconds.", "rule")
+	burstDesc     = desc("rule_burst", "Maximum cost that the rule allows at once.", "rule")
 
-	upDesc       = desc("store_up", "Whether a server of the store answers.", "server")
-	breakerDesc  = desc("breaker_open", "Whether a server of the store is not asked because it failed too often.", "server")
-	failuresDesc = desc("store_failures_total", "Calls that the store could not answer, so that the rules' on_failure did.")
-	keysDesc     = desc("tracked_keys", "Keys with a count in the store in memory.")
+	upDesc          = desc("store_up", "1 while the store shard is available, else 0.", "shard")
+	breakerDesc     = desc("store_breaker_open", "1 while the circuit breaker of the store shard is open, else 0.", "shard")
+	storeErrorsDesc = desc("store_errors_total", "Store calls that failed, timed out or were stopped by a circuit breaker, so that fail modes decided.")
+	keysDesc        = desc("store_keys", "Buckets in the memory store.")
 
-	reloadOKDesc = desc("rules_last_reload_successful", "Whether the rules are what their files say.")
-	reloadAtDesc = desc("rules_last_reload_success_timestamp_seconds", "When the rules went live.")
-	infoDesc     = desc("rules_info", "Always 1; its label says which rules are live.", "digest")
+	reloadOKDesc = desc("rules_last_reload_successful", "1 if the last reload of the rule files succeeded, else 0.")
+	reloadAtDesc = desc("rules_last_reload_success_timestamp_seconds", "Unix time of the last successful reload of the rule files.")
+	infoDesc     = desc("rules_info", "Always 1; digest identifies the rule set in use.", "digest")
 
-	logLostDesc = desc("log_lost_total", "Lines of the service's log that were lost: its output was blocked or failed.")
+	logDroppedDesc = desc("log_dropped_lines_total", "Lines of the service log that were dropped because the output was blocked or failed.")
 
-	shedDesc       = desc("shed_total", "Requests that were turned away because not all could be served, or in shadow would have been.", "gate", "priority", "why")
-	gateLimitDesc  = desc("gate_limit", "How many requests may be in flight behind a gate, as learnt.", "gate")
-	gateFlightDesc = desc("gate_in_flight", "How many requests are in flight behind a gate.", "gate")
-	pressureDesc   = desc("process_pressure_ratio", "How much the process has too much to do: 0 is nothing, and from 1 on only what is critical is served.")
+	shedDesc             = desc("shed_requests_total", "Requests shed because of overload, those of shadow mode included.", "limit", "priority", "reason")
+	adaptiveLimitDesc    = desc("adaptive_limit", "Adaptive limit: maximum number of requests in flight.", "limit")
+	adaptiveInFlightDesc = desc("adaptive_limit_in_flight", "Requests in flight under the adaptive limit.", "limit")
+	pressureDesc         = desc("process_pressure_ratio", "CPU pressure of the process: 0 is none, at 1 only requests of priority critical are served.")
 
-	delayOldestDesc = desc("delay_oldest_seconds", "How long the oldest request has waited that is delayed (on_limit: delay); 0 if there is none.")
+	delayOldestDesc = desc("delay_oldest_request_age_seconds", "Age of the oldest request in the delay queues (on_limit: delay), in seconds; 0 if there is none.")
 
-	boundDesc = desc("bound_reached_total", "Times that a bound on size, count or time was reached; docs/bounds.md lists them.", "bound")
+	boundDesc = desc("bound_reached_total", "Times that a bound on size, count or time was reached; docs/bounds.md lists the bounds.", "bound")
 )
 
-// Describe tells what Collect tells of.
+// Describe implements [prometheus.Collector].
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		decisionsDesc, nearDesc, forgivenDesc, peakDesc, limitDesc, windowDesc, burstDesc, upDesc, breakerDesc, failuresDesc, keysDesc,
+		decisionsDesc, nearDesc, forgivenDesc, peakDesc, limitDesc, windowDesc, burstDesc, upDesc, breakerDesc, storeErrorsDesc, keysDesc,
 		reloadOKDesc, reloadAtDesc, infoDesc, queueUpDesc, queueItemsDesc, queueBytesDesc, queueOldestDesc, queueTotalDesc,
-		shedDesc, gateLimitDesc, gateFlightDesc, pressureDesc, boundDesc, logLostDesc, delayOldestDesc,
+		shedDesc, adaptiveLimitDesc, adaptiveInFlightDesc, pressureDesc, boundDesc, logDroppedDesc, delayOldestDesc,
 	} {
 		out <- d
 	}
 }
 
-// Collect tells the counts as they are now.
+// Collect implements [prometheus.Collector].
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.collectRules(out)
 	m.collectStore(out)
@@ -66,7 +66,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	collectBounds(out)
 	gauge(out, delayOldestDesc, shaper.Oldest().Seconds())
 	if m.cfg.LostLogLines != nil {
-		counter(out, logLostDesc, m.cfg.LostLogLines())
+		counter(out, logDroppedDesc, m.cfg.LostLogLines())
 	}
 	if m.cfg.Loaded != nil {
 		l := m.cfg.Loaded()
@@ -99,8 +99,8 @@ func (m *Metrics) collectRules(out chan<- prometheus.Metric) {
 	}
 }
 
-// collect tells a rule's decisions. Those that every rule makes are told from the start, or the first of them would be
-// missing from rates.
+// collect sends the decision counters of a rule. The series that every rule has are sent from the start, with 0: otherwise
+// the first decision would be missing from rates.
 func (c *counters) collect(out chan<- prometheus.Metric, rule string, shadow bool) {
 	for source := range c.decisions {
 		s := sluice.Source(source)
@@ -116,23 +116,24 @@ func (c *counters) collect(out chan<- prometheus.Metric, rule string, shadow boo
 	counter(out, forgivenDesc, c.forgiven.Load(), rule)
 }
 
-// result is what the caller was told, and whether it was because the store could not say.
+// result returns the label result: the decision, and whether it is degraded.
 func result(s sluice.Source, v outcome) string {
 	failed := s == sluice.SourceFailLocal || s == sluice.SourceFailOpen || s == sluice.SourceFailClosed
 	switch {
 	case v == shadowDenied:
 		return "shadow_denied"
 	case v == denied && failed:
-		return "error_denied"
+		return "degraded_denied"
 	case v == denied:
 		return "denied"
 	case failed:
-		return "error_allowed"
+		return "degraded_allowed"
 	}
 	return "allowed"
 }
 
-// peakUse is the most that was used in this period or the one before. With turn another begins.
+// peakUse returns the highest utilization in the current and the previous period, from 0 to 1. If turn is set, a new
+// period begins.
 func (c *counters) peakUse(turn bool) float64 {
 	if turn {
 		c.peak[1].Store(c.peak[0].Swap(0))
@@ -140,34 +141,34 @@ func (c *counters) peakUse(turn bool) float64 {
 	return float64(max(c.peak[0].Load(), c.peak[1].Load())) / 1000
 }
 
-// pingTime is how long a store may take to say that it is there.
+// pingTime is the timeout of the store ping during a scrape.
 const pingTime = time.Second
 
 func (m *Metrics) collectStore(out chan<- prometheus.Metric) {
-	counter(out, failuresDesc, m.failures.Load())
+	counter(out, storeErrorsDesc, m.failures.Load())
 	if m.cfg.Keys != nil {
 		gauge(out, keysDesc, float64(m.keys.count(m.cfg.Keys)))
 	}
 	if m.cfg.Servers == nil {
 		return
 	}
-	answers := true
+	pinged := true
 	if m.cfg.Ping != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), pingTime)
-		answers = m.cfg.Ping(ctx) == nil
+		pinged = m.cfg.Ping(ctx) == nil
 		cancel()
 	}
 	n := m.cfg.Servers()
 	for i := range n {
-		away := m.servers.isOpen(i)
-		up := !away && (answers || n > 1) // of several, the ping does not say which
+		open := m.servers.isOpen(i)
+		up := !open && (pinged || n > 1) // with several shards, a failed ping does not identify the failing one
 		gauge(out, upDesc, boolValue(up), strconv.Itoa(i))
-		gauge(out, breakerDesc, boolValue(away), strconv.Itoa(i))
+		gauge(out, breakerDesc, boolValue(open), strconv.Itoa(i))
 	}
 }
 
-// keyCount remembers how many keys there are: a store has to look at all it has to tell, which takes tens of milliseconds
-// if there are millions.
+// keyCount caches the number of keys for keyCountTTL: with millions of keys, counting takes the store tens of
+// milliseconds.
 type keyCount struct {
 	mu sync.Mutex // guards the fields below, and is held while the store counts
 	at time.Time

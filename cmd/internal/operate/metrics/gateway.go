@@ -6,12 +6,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// GatewayConfig is what a gateway shows.
+// GatewayConfig contains the sources of the gateway metrics.
 type GatewayConfig struct {
-	Routes       []string // by name
+	Routes       []string // names
 	InFlight     func() int64
 	Upstreams    func() []UpstreamServer
-	DroppedLines func() int64 // of the access log; nil: there is none
+	DroppedLines func() int64 // lines dropped from the access log; nil without access log
 }
 
 // UpstreamServer is a server that a gateway forwards to.
@@ -29,26 +29,26 @@ type Gateway struct {
 	none   *gatewayRoute
 }
 
-// gatewayRoute is what is counted of a route.
+// gatewayRoute holds the metrics of a route.
 type gatewayRoute struct {
-	classes [6]prometheus.Counter // by the status' first digit; 0: there was no answer
+	classes [6]prometheus.Counter // by the first digit of the status; 0: no response was sent
 	took    prometheus.Observer
 }
 
-// noRoute is the route of requests that have none.
+// noRoute is the label of requests that match no route.
 const noRoute = "none"
 
 var classNames = [6]string{"aborted", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
-// Gateway begins to count. It is called once.
+// Gateway registers the gateway metrics. It must be called at most once.
 func (m *Metrics) Gateway(cfg GatewayConfig) *Gateway {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sluice_gateway_requests_total",
-		Help: "Requests to the gateway, by route and class of the answer's status.",
+		Help: "Requests to the gateway, by route and status class.",
 	}, []string{"route", "code"})
 	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:                        "sluice_gateway_upstream_duration_seconds",
-		Help:                        "How long upstreams took to begin their answer, with retries.",
+		Name:                        "sluice_gateway_upstream_first_byte_seconds",
+		Help:                        "Time from sending a request to the first byte of the upstream response, retries included, in seconds.",
 		Buckets:                     []float64{1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
 	}, []string{"route"})
@@ -68,7 +68,8 @@ func (m *Metrics) Gateway(cfg GatewayConfig) *Gateway {
 	return g
 }
 
-// Done counts a request. The route's name is empty if it had none, and the time negative if no upstream was asked.
+// Done counts a request. route is empty if no route matched. upstream is the time to the first byte of the upstream
+// response, negative if no upstream was called.
 func (g *Gateway) Done(route string, status int, upstream time.Duration) {
 	if g == nil {
 		return
@@ -78,7 +79,7 @@ func (g *Gateway) Done(route string, status int, upstream time.Duration) {
 		r = g.none
 	}
 	class := status / 100
-	if class > 5 || status == 499 { // whoever asked has left
+	if class > 5 || status == 499 { // 499: the client closed the connection
 		class = 0
 	}
 	r.classes[class].Inc()
@@ -88,30 +89,30 @@ func (g *Gateway) Done(route string, status int, upstream time.Duration) {
 }
 
 var (
-	inFlightDesc         = desc("gateway_in_flight", "Requests that the gateway is answering, WebSockets among them.")
-	lostLinesDesc        = desc("gateway_access_log_lost_total", "Lines of the access log that could not be written.")
-	upstreamUpDesc       = desc("upstream_server_up", "Whether a server of an upstream is used: it is well, and does not rest.", "upstream", "server")
-	upstreamFlightDesc   = desc("upstream_in_flight", "Requests that a server of an upstream is answering.", "upstream", "server")
-	upstreamRequestsDesc = desc("upstream_requests_total", "Requests sent to a server of an upstream.", "upstream", "server")
-	upstreamFailuresDesc = desc("upstream_failures_total", "Requests that a server of an upstream has failed.", "upstream", "server")
-	upstreamRetriesDesc  = desc("upstream_retries_total", "Of those, how many were given to another server.", "upstream", "server")
-	upstreamEjectsDesc   = desc("upstream_ejections_total", "How often a server of an upstream was given a rest.", "upstream", "server")
+	inFlightDesc         = desc("gateway_in_flight_requests", "Requests in flight in the gateway, WebSockets included.")
+	droppedLinesDesc     = desc("gateway_access_log_dropped_lines_total", "Lines of the access log that were dropped because the output was blocked or failed.")
+	upstreamUpDesc       = desc("upstream_server_up", "1 if the upstream server is healthy and not ejected, else 0.", "upstream", "server")
+	upstreamFlightDesc   = desc("upstream_in_flight_requests", "Requests in flight to the upstream server.", "upstream", "server")
+	upstreamRequestsDesc = desc("upstream_requests_total", "Requests sent to the upstream server.", "upstream", "server")
+	upstreamFailuresDesc = desc("upstream_failures_total", "Requests that failed at the upstream server.", "upstream", "server")
+	upstreamRetriesDesc  = desc("upstream_retries_total", "Failed requests of the upstream server that were retried on another server.", "upstream", "server")
+	upstreamEjectsDesc   = desc("upstream_ejections_total", "Ejections of the upstream server by outlier detection.", "upstream", "server")
 )
 
-// Describe tells what Collect tells of.
+// Describe implements [prometheus.Collector].
 func (g *Gateway) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		inFlightDesc, lostLinesDesc, upstreamUpDesc, upstreamFlightDesc, upstreamRequestsDesc, upstreamFailuresDesc, upstreamRetriesDesc, upstreamEjectsDesc,
+		inFlightDesc, droppedLinesDesc, upstreamUpDesc, upstreamFlightDesc, upstreamRequestsDesc, upstreamFailuresDesc, upstreamRetriesDesc, upstreamEjectsDesc,
 	} {
 		out <- d
 	}
 }
 
-// Collect tells how the gateway and its upstreams are now.
+// Collect implements [prometheus.Collector].
 func (g *Gateway) Collect(out chan<- prometheus.Metric) {
 	gauge(out, inFlightDesc, float64(g.cfg.InFlight()))
 	if g.cfg.DroppedLines != nil {
-		counter(out, lostLinesDesc, g.cfg.DroppedLines())
+		counter(out, droppedLinesDesc, g.cfg.DroppedLines())
 	}
 	for _, s := range g.cfg.Upstreams() {
 		gauge(out, upstreamUpDesc, boolValue(s.Up), s.Upstream, s.Server)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// HTTP has the handler's requests counted, by status.
+// HTTP returns a handler that counts the requests of next by status. A nil r returns next.
 func (r *Requests) HTTP(next http.Handler) http.Handler {
 	if r == nil {
 		return next
@@ -17,29 +17,29 @@ func (r *Requests) HTTP(next http.Handler) http.Handler {
 		began := time.Now()
 		s := writers.Get().(*statusWriter)
 		s.ResponseWriter, s.status = w, 0
-		defer func() { // also of a handler that panics, which net/http answers by hanging up
+		defer func() { // also if the handler panics: net/http then closes the connection
 			r.Done(statusText(s.status), began)
 			s.ResponseWriter = nil
 			writers.Put(s)
 		}()
 		next.ServeHTTP(s, req)
 		if s.status == 0 {
-			s.status = http.StatusOK // as net/http answers if nothing is said
+			s.status = http.StatusOK // the status that net/http sends by default
 		}
 	})
 }
 
-// statusWriter remembers the status.
+// statusWriter records the status of the response.
 type statusWriter struct {
 	http.ResponseWriter
-	status int // 0: none yet
+	status int // 0: not written yet
 }
 
-// Unwrap lets http.ResponseController find what else the writer can do.
+// Unwrap is for [http.ResponseController].
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *statusWriter) WriteHeader(status int) {
-	if w.status < http.StatusOK { // what comes before may be followed by another
+	if w.status < http.StatusOK { // an informational status is followed by another one
 		w.status = status
 	}
 	w.ResponseWriter.WriteHeader(status)
@@ -52,7 +52,7 @@ func (w *statusWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// statusText is the status in digits, without an allocation for those that are common.
+// statusText returns the status in digits. Common ones do not allocate.
 func statusText(status int) string {
 	switch status {
 	case 0:

@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// Requests over HTTP are counted by what the client was answered.
+// Requests over HTTP are counted by response status.
 func TestHTTP(t *testing.T) {
 	m := metrics.New(metrics.Config{Rules: rulesOf(t, several).Load})
 	mux := http.NewServeMux()
@@ -41,7 +41,7 @@ func TestHTTP(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 	}
-	server.Close() // which waits for handlers that have answered and not yet returned
+	server.Close() // waits for handlers that have responded and not yet returned
 	want := map[string]float64{}
 	for code, n := range map[string]float64{"200": 3, "429": 1, "202": 1, "404": 1, "aborted": 1} {
 		want[`sluice_requests_total{code="`+code+`",protocol="http"}`] = n
@@ -51,11 +51,11 @@ func TestHTTP(t *testing.T) {
 	w := httptest.NewRecorder()
 	none.HTTP(mux).ServeHTTP(w, httptest.NewRequest("GET", "/says", nil))
 	if w.Body.String() != "hello" {
-		t.Errorf("without metrics it says %q", w.Body)
+		t.Errorf("without metrics the response is %q", w.Body)
 	}
 }
 
-// The codes of a protocol are bounded. That is counted for each request beyond, and not at the border.
+// The number of codes per protocol is bounded. Each request beyond the bound is counted, one at the bound is not.
 func TestManyCodes(t *testing.T) {
 	m := metrics.New(metrics.Config{Rules: rulesOf(t, several).Load})
 	was, r := bounds.MetricCodes.Count(), m.Requests("http")
@@ -63,10 +63,10 @@ func TestManyCodes(t *testing.T) {
 		r.Done(strconv.Itoa(500+i), time.Now())
 	}
 	if n := bounds.MetricCodes.Count() - was; n != 0 {
-		t.Errorf("reached %d times at the border", n)
+		t.Errorf("reached %d times at the bound", n)
 	}
 	r.Done("999", time.Now())
 	if n := bounds.MetricCodes.Count() - was; n != 1 {
-		t.Errorf("reached %d times beyond it", n)
+		t.Errorf("reached %d times beyond the bound", n)
 	}
 }

@@ -1,10 +1,10 @@
-// Package metrics counts what a service decides and shows it to Prometheus.
+// Package metrics counts decisions and requests of a service and exports the counts to Prometheus.
 //
-// Series are labelled by rule and never by key, so that their number does not depend on who comes: a rule that the live
-// set does not have, such as a limit that a request brings, is counted as "other". Which keys are denied or near their
-// limit is kept in sketches of fixed size instead; see [Metrics.Denied].
+// Series are labelled by rule and never by key, so that their number does not depend on the traffic. Rules that are not
+// in the rule set, such as limits sent with requests, are counted as "other". The keys that are denied or near their limit
+// are counted in sketches of fixed size; see [Metrics.Denied].
 //
-// A decision costs a look-up by the rule's address and one or two atomic additions, and allocates nothing.
+// Counting a decision costs a map lookup by the rule's pointer and one or two atomic additions, and does not allocate.
 package metrics
 
 import (
@@ -24,42 +24,42 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Config is what there is to be shown. Rules is required.
+// Config contains the sources of the metrics. Rules is required.
 type Config struct {
 	Version string
-	Rules   func() *rules.Set // that are live; it is asked again when they may have changed
-	Keyed   []*sluice.Rule    // others that count; their limits come with what is asked
-	Loaded  func() Loaded     // how the rules were last read; nil: they never change
-	Keys    func() int        // that the store keeps; nil: it cannot tell
-	Servers func() int        // of the store; nil: it has none
-	// Ping asks the store whether it is there. It is called when metrics are asked for; nil: it always is.
+	Rules   func() *rules.Set // returns the rule set in use; called again when it may have changed
+	Keyed   []*sluice.Rule    // further rules, whose limits are sent with requests
+	Loaded  func() Loaded     // returns the result of the last reload; nil: the rules never change
+	Keys    func() int        // returns the number of buckets in the store; nil: unknown
+	Servers func() int        // returns the number of shards of the store; nil: none, as for the memory store
+	// Ping checks the store. It is called on each scrape; nil: the store is always available.
 	Ping func(context.Context) error
-	// Queue tells of requests that are kept for later; nil: there are none.
+	// Queue returns the state of the durable queue; nil without queue.
 	Queue func() Queue
-	// Overload is what is turned away because not all can be served; nil: nothing is.
+	// Overload returns the state of load shedding; nil without load shedding.
 	Overload func() Overload
-	// LostLogLines returns the number of lines of the service's log that were lost; nil: there is no log.
+	// LostLogLines returns the number of lines dropped from the service log; nil without log.
 	LostLogLines func() int64
 }
 
-// Loaded is how the rules were last read.
+// Loaded is the result of the last reload of the rules.
 type Loaded struct {
-	Digest string    // of those that are live
-	At     time.Time // when they went live
-	Failed bool      // the files have changed since, and could not be used
+	Digest string    // identifies the rule set in use
+	At     time.Time // when that rule set was loaded
+	Failed bool      // the files have changed since and are invalid
 }
 
-// Metrics counts. It is safe for concurrent use.
+// Metrics holds the metrics of a service. It is safe for concurrent use.
 type Metrics struct {
-	Denied *topkeys.Sketch // keys that are denied, also by rules that only report
-	Near   *topkeys.Sketch // keys that are allowed and have less than a fifth of their limit left
+	Denied *topkeys.Sketch // denied keys, those of shadow rules included
+	Near   *topkeys.Sketch // allowed keys with less than 20 % of their limit remaining
 
 	cfg      Config
 	registry *prometheus.Registry
 	live     atomic.Pointer[ruleTable]
 	changing sync.Mutex // held while live is replaced
 	other    *counters
-	failures atomic.Int64 // of the store
+	failures atomic.Int64 // failed store calls
 	servers  servers
 	peaks    peakClock
 	keys     keyCount
@@ -67,21 +67,21 @@ type Metrics struct {
 	duration *prometheus.HistogramVec
 }
 
-// topSize is how many keys the sketches tell apart for sure: those with more than a 200th of all that is denied.
+// topSize is the size of the sketches: every key with more than 1/topSize of all counts is found.
 const topSize = 200
 
-// New begins to count.
+// New returns metrics whose counters are 0.
 func New(cfg Config) *Metrics {
 	m := &Metrics{
 		Denied: topkeys.New(topSize), Near: topkeys.New(topSize),
 		cfg: cfg, registry: prometheus.NewRegistry(), other: new(counters),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sluice_requests_total",
-			Help: "Requests answered, by protocol and answer.",
+			Help: "Requests by protocol and response code.",
 		}, []string{"protocol", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sluice_decision_duration_seconds",
-			Help: "How long a request took to decide: reading it, finding its rules, asking the store, writing the answer; not the network.",
+			Help: "Time to decide a request, in seconds: reading it, matching rules, calling the store and writing the response, without the network.",
 			Buckets: []float64{
 				1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1,
 			},
@@ -91,7 +91,7 @@ func New(cfg Config) *Metrics {
 	m.live.Store(&ruleTable{other: m.other})
 	m.refresh()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "sluice_build_info", Help: "Always 1; its labels say what runs.",
+		Name: "sluice_build_info", Help: "Always 1; labels with the version of Sluice and of Go.",
 		ConstLabels: prometheus.Labels{"version": cfg.Version, "goversion": runtime.Version()},
 	})
 	build.Set(1)
@@ -100,7 +100,7 @@ func New(cfg Config) *Metrics {
 	return m
 }
 
-// Events are what the limiter is to be watched with.
+// Events returns the events by which a limiter reports to m.
 func (m *Metrics) Events() sluice.Events {
 	return sluice.Events{
 		OnDecision:         m.decided,
@@ -111,30 +111,30 @@ func (m *Metrics) Events() sluice.Events {
 	}
 }
 
-// maxScrapes is how many may ask at once; more are told to come again.
+// maxScrapes is the maximum number of concurrent scrapes. Further ones receive 503.
 const maxScrapes = 4
 
-// Handler answers Prometheus.
+// Handler returns the handler of the metrics endpoint.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, EnableOpenMetrics: true})
 }
 
-// Gatherer is what Prometheus is answered from, for who sends it elsewhere.
+// Gatherer returns the source of all metrics, for export by other protocols.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// servers remembers which servers of the store are given a rest.
+// servers records which shards of the store have an open circuit breaker.
 type servers struct {
 	mu   sync.Mutex
 	open map[int]bool
 }
 
-func (s *servers) set(n int, away bool) {
+func (s *servers) set(n int, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open == nil {
 		s.open = make(map[int]bool)
 	}
-	s.open[n] = away
+	s.open[n] = open
 }
 
 func (s *servers) isOpen(n int) bool {

@@ -39,7 +39,7 @@ func parse(t testing.TB, text string) *rules.Set {
 	return set
 }
 
-// live is a set that can be replaced.
+// live is a rule set that can be replaced.
 type live struct{ atomic.Pointer[rules.Set] }
 
 func rulesOf(t testing.TB, text string) *live {
@@ -48,7 +48,7 @@ func rulesOf(t testing.TB, text string) *live {
 	return l
 }
 
-// rule is that of a name.
+// rule returns the rule with the name.
 func (l *live) rule(t testing.TB, name string) *sluice.Rule {
 	t.Helper()
 	for _, r := range l.Load().LimiterRules() {
@@ -60,7 +60,7 @@ func (l *live) rule(t testing.TB, name string) *sluice.Rule {
 	return nil
 }
 
-// scrape asks as Prometheus does, and returns the samples by their series.
+// scrape scrapes the metrics as Prometheus does and returns the samples by series.
 func scrape(t testing.TB, m *metrics.Metrics) map[string]float64 {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -93,12 +93,12 @@ func compare(t testing.TB, got, want map[string]float64) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if v, ok := got[name]; !ok || v != want[name] {
-			t.Errorf("%s is %v (there: %v), want %v", name, v, ok, want[name])
+			t.Errorf("%s is %v (exists: %v), want %v", name, v, ok, want[name])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(got)) {
 		if _, ok := want[name]; !ok {
-			t.Errorf("there is %s %v", name, got[name])
+			t.Errorf("unexpected series %s %v", name, got[name])
 		}
 	}
 }
@@ -109,13 +109,13 @@ rules:
   - {name: logins, per: ip, limit: 10/s, shadow: true}
 `
 
-// Every kind of decision has its series, from what the caller was told and who decided.
+// Every kind of decision has its own series, by result and source.
 func TestDecisions(t *testing.T) {
 	l := rulesOf(t, several)
 	m := metrics.New(metrics.Config{Rules: l.Load})
 	decided := m.Events().OnDecision
 	posts, second, logins := l.rule(t, "posts"), l.rule(t, "posts#2"), l.rule(t, "logins")
-	quiet := *posts // as edges make of rules that shall only report
+	quiet := *posts // a copy, as edges make it of rules in shadow mode
 	quiet.Shadow = true
 	stranger := sluice.Must(sluice.NewRule(sluice.Rule{Name: "d//1m0s", Limit: sluice.PerMinute(1)}))
 	for _, c := range []struct {
@@ -127,8 +127,8 @@ func TestDecisions(t *testing.T) {
 		{posts, sluice.Take{Cost: 1}, sluice.Decision{Allowed: true, Limit: 2, Granted: 1, Remaining: 1}, 3},
 		{posts, sluice.Take{Cost: 1}, sluice.Decision{Allowed: true, Limit: 2, Granted: 1, Remaining: 0}, 2}, // near
 		{posts, sluice.Take{Cost: 1}, sluice.Decision{Limit: 2}, 4},
-		{posts, sluice.Take{Cost: -1, Receipt: 9}, sluice.Decision{Allowed: true, Granted: -1, Limit: 2}, 100}, // given back
-		{posts, sluice.Take{Cost: 1, Receipt: 9}, sluice.Decision{Allowed: true, Granted: 1, Limit: 2}, 100},   // settled
+		{posts, sluice.Take{Cost: -1, Receipt: 9}, sluice.Decision{Allowed: true, Granted: -1, Limit: 2}, 100}, // refund
+		{posts, sluice.Take{Cost: 1, Receipt: 9}, sluice.Decision{Allowed: true, Granted: 1, Limit: 2}, 100},   // settlement
 		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceDenyCache}, 5},
 		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceDenyCache, Allowed: true, Limit: 2}, 6},
 		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceFailLocal, Allowed: true, Granted: 1, Limit: 10, Remaining: 2}, 7},
@@ -152,9 +152,9 @@ func TestDecisions(t *testing.T) {
 	}
 	compare(t, ours(scrape(t, m), "sluice_decisions_total"), map[string]float64{
 		series("posts", "allowed", "store"): 5, series("posts", "denied", "store"): 4,
-		series("posts", "denied", "cache"): 5, series("posts", "allowed", "cache"): 6,
-		series("posts", "error_allowed", "local"): 7, series("posts", "error_denied", "local"): 8,
-		series("posts", "error_allowed", "open"): 9, series("posts", "error_denied", "closed"): 10,
+		series("posts", "denied", "deny_cache"): 5, series("posts", "allowed", "deny_cache"): 6,
+		series("posts", "degraded_allowed", "local"): 7, series("posts", "degraded_denied", "local"): 8,
+		series("posts", "degraded_allowed", "open"): 9, series("posts", "degraded_denied", "closed"): 10,
 		series("posts", "allowed", "suspended"): 11, series("posts", "shadow_denied", "store"): 12,
 		series("posts#2", "allowed", "store"): 0, series("posts#2", "denied", "store"): 0,
 		series("posts#2", "allowed", "lease"): 13, series("posts#2", "allowed", "eventual"): 14,
@@ -179,7 +179,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// The limits are shown, so that what is used can be compared with them.
+// The limits of rules are exported, for comparison with their usage.
 func TestLimits(t *testing.T) {
 	l := rulesOf(t, several)
 	m := metrics.New(metrics.Config{Rules: l.Load})
@@ -187,12 +187,12 @@ func TestLimits(t *testing.T) {
 		`sluice_rule_limit{rule="posts"}`: 2, `sluice_rule_window_seconds{rule="posts"}`: 60, `sluice_rule_burst{rule="posts"}`: 2,
 		`sluice_rule_limit{rule="posts#2"}`: 5, `sluice_rule_window_seconds{rule="posts#2"}`: 3600, `sluice_rule_burst{rule="posts#2"}`: 7,
 		`sluice_rule_limit{rule="logins"}`: 10, `sluice_rule_window_seconds{rule="logins"}`: 1, `sluice_rule_burst{rule="logins"}`: 10,
-		`sluice_rule_peak_use_ratio{rule="posts"}`: 0, `sluice_rule_peak_use_ratio{rule="posts#2"}`: 0,
-		`sluice_rule_peak_use_ratio{rule="logins"}`: 0,
+		`sluice_rule_peak_utilization_ratio{rule="posts"}`: 0, `sluice_rule_peak_utilization_ratio{rule="posts#2"}`: 0,
+		`sluice_rule_peak_utilization_ratio{rule="logins"}`: 0,
 	})
 }
 
-// The peak is what the busiest key used, for a minute or so.
+// The peak is the highest utilization by any key, over about one minute.
 func TestPeak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := rulesOf(t, several)
@@ -204,7 +204,7 @@ func TestPeak(t *testing.T) {
 		}
 		expect := func(want float64) {
 			t.Helper()
-			if got := scrape(t, m)[`sluice_rule_peak_use_ratio{rule="posts#2"}`]; got != want {
+			if got := scrape(t, m)[`sluice_rule_peak_utilization_ratio{rule="posts#2"}`]; got != want {
 				t.Errorf("the peak is %v, want %v", got, want)
 			}
 		}
@@ -221,11 +221,11 @@ func TestPeak(t *testing.T) {
 		<-time.After(31 * time.Second)
 		expect(0)
 		m.Events().OnDecision(t.Context(), sluice.Take{Rule: l.rule(t, "posts#2"), Cost: 1}, sluice.Decision{Limit: 8, Remaining: 3})
-		expect(1) // it was denied: there is no more room
+		expect(1) // denied: the whole limit is used
 	})
 }
 
-// Rules that stay keep counting, those that go lose their series, and one that comes is not missed.
+// Rules that remain keep their counters, removed rules lose their series, and new rules are counted from the first decision.
 func TestReload(t *testing.T) {
 	l := rulesOf(t, several)
 	m := metrics.New(metrics.Config{Rules: l.Load})
@@ -236,9 +236,9 @@ func TestReload(t *testing.T) {
 	count(old)
 	count(gone)
 	l.Store(parse(t, "rules: [{name: fresh, limit: 1/s}, {name: posts, per: ip, limit: 3/min}, {name: other, limit: 1/s}]"))
-	count(l.rule(t, "fresh")) // nobody has asked for metrics since
+	count(l.rule(t, "fresh")) // no scrape since the reload
 	count(l.rule(t, "posts"))
-	count(old)  // of a request that began before
+	count(old)  // by a request that began before the reload
 	count(gone) // likewise
 	compare(t, ours(scrape(t, m), "sluice_decisions_total"), map[string]float64{
 		`sluice_decisions_total{result="allowed",rule="fresh",source="store"}`: 1, `sluice_decisions_total{result="denied",rule="fresh",source="store"}`: 0,
@@ -250,11 +250,11 @@ func TestReload(t *testing.T) {
 	}
 	l.Store(parse(t, several))
 	if got := m.PerRule(); got[0].Allowed != 3 || got[2].Name != "logins" || got[2].Allowed != 0 || len(got) != 4 {
-		t.Errorf("when a rule comes again: %v", got)
+		t.Errorf("after a rule was added again: %v", got)
 	}
 }
 
-// Decisions that run while rules change are all counted.
+// Decisions made during reloads are all counted.
 func TestReloadTogether(t *testing.T) {
 	l := rulesOf(t, several)
 	m := metrics.New(metrics.Config{Rules: l.Load})
@@ -274,11 +274,11 @@ func TestReloadTogether(t *testing.T) {
 	}
 	counting.Wait()
 	if got := m.PerRule()[0]; got.Allowed != 4*each {
-		t.Errorf("%d of %d are counted", got.Allowed, 4*each)
+		t.Errorf("%d of %d decisions are counted", got.Allowed, 4*each)
 	}
 }
 
-// However many keys come, the series are the same.
+// The number of series does not depend on the number of keys.
 func TestSeriesDoNotGrow(t *testing.T) {
 	n := 50_000
 	if os.Getenv("SLUICE_SOAK") != "" {
@@ -320,7 +320,7 @@ func TestSeriesDoNotGrow(t *testing.T) {
 	}
 }
 
-// A decision costs no allocation, whether it is allowed, near the limit or denied.
+// Counting a decision does not allocate, whether it is allowed, near the limit or denied.
 func TestAllocations(t *testing.T) {
 	l := rulesOf(t, several)
 	m := metrics.New(metrics.Config{Rules: l.Load})
@@ -335,7 +335,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// Requests are counted by protocol and code. There are never many codes.
+// Requests are counted by protocol and code. The number of codes is bounded.
 func TestRequests(t *testing.T) {
 	l := rulesOf(t, several)
 	m := metrics.New(metrics.Config{Rules: l.Load})
@@ -370,7 +370,7 @@ func TestRequests(t *testing.T) {
 	none.Done("200", began)
 }
 
-// The histogram is a native one for those who understand it.
+// The histogram is native for clients that support native histograms.
 func TestNativeHistogram(t *testing.T) {
 	m := metrics.New(metrics.Config{Rules: rulesOf(t, several).Load})
 	m.Requests("rls").Done("OK", time.Now())

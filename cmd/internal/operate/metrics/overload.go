@@ -6,14 +6,14 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Overload is what is turned away because not all can be served.
+// Overload is the state of load shedding.
 type Overload struct {
 	AdaptiveLimits []AdaptiveLimit
-	Pressure       float64 // of the process, 0 to 1
+	Pressure       float64 // CPU pressure of the process, 0 to 1
 }
 
-// AdaptiveLimit is a gate of the live rules. What it turned away is counted from the lowest priority on, because of what is behind it
-// and because of the process.
+// AdaptiveLimit is the state of an adaptive limit of the rule set. ShedByUpstream and ShedByProcess count shed requests by
+// priority, the lowest first: those shed by the adaptive limit, and those shed because of CPU pressure.
 type AdaptiveLimit struct {
 	Name            string
 	Limit, InFlight int
@@ -29,8 +29,8 @@ func (m *Metrics) collectOverload(out chan<- prometheus.Metric) {
 	gauge(out, pressureDesc, o.Pressure)
 	for i := range o.AdaptiveLimits {
 		g := &o.AdaptiveLimits[i]
-		gauge(out, gateLimitDesc, float64(g.Limit), g.Name)
-		gauge(out, gateFlightDesc, float64(g.InFlight), g.Name)
+		gauge(out, adaptiveLimitDesc, float64(g.Limit), g.Name)
+		gauge(out, adaptiveInFlightDesc, float64(g.InFlight), g.Name)
 		for n := range g.ShedByUpstream {
 			priority := (rules.PriorityLow + rules.Priority(n)).String()
 			counter(out, shedDesc, g.ShedByUpstream[n], g.Name, priority, "upstream")

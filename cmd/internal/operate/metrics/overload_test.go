@@ -15,13 +15,13 @@ func TestOverload(t *testing.T) {
 	m := metrics.New(metrics.Config{Rules: rulesOf(t, several).Load, Overload: func() metrics.Overload { return o }})
 	got := scrape(t, m)
 	maps.DeleteFunc(got, func(name string, _ float64) bool {
-		return !strings.HasPrefix(name, "sluice_shed") && !strings.HasPrefix(name, "sluice_gate") && !strings.HasPrefix(name, "sluice_process")
+		return !strings.HasPrefix(name, "sluice_shed") && !strings.HasPrefix(name, "sluice_adaptive") && !strings.HasPrefix(name, "sluice_process")
 	})
 	compare(t, got, map[string]float64{
-		`sluice_gate_limit{gate="api"}`: 40, `sluice_gate_in_flight{gate="api"}`: 7, "sluice_process_pressure_ratio": 0.25,
-		`sluice_shed_total{gate="api",priority="low",why="upstream"}`: 4, `sluice_shed_total{gate="api",priority="normal",why="upstream"}`: 3,
-		`sluice_shed_total{gate="api",priority="high",why="upstream"}`: 2, `sluice_shed_total{gate="api",priority="critical",why="upstream"}`: 1,
-		`sluice_shed_total{gate="api",priority="low",why="process"}`: 9, `sluice_shed_total{gate="api",priority="normal",why="process"}`: 0,
-		`sluice_shed_total{gate="api",priority="high",why="process"}`: 0, `sluice_shed_total{gate="api",priority="critical",why="process"}`: 0,
+		`sluice_adaptive_limit{limit="api"}`: 40, `sluice_adaptive_limit_in_flight{limit="api"}`: 7, "sluice_process_pressure_ratio": 0.25,
+		`sluice_shed_requests_total{limit="api",priority="low",reason="upstream"}`: 4, `sluice_shed_requests_total{limit="api",priority="normal",reason="upstream"}`: 3,
+		`sluice_shed_requests_total{limit="api",priority="high",reason="upstream"}`: 2, `sluice_shed_requests_total{limit="api",priority="critical",reason="upstream"}`: 1,
+		`sluice_shed_requests_total{limit="api",priority="low",reason="process"}`: 9, `sluice_shed_requests_total{limit="api",priority="normal",reason="process"}`: 0,
+		`sluice_shed_requests_total{limit="api",priority="high",reason="process"}`: 0, `sluice_shed_requests_total{limit="api",priority="critical",reason="process"}`: 0,
 	})
 }

@@ -6,21 +6,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Queue is how full a queue is, and what this process has done with it.
+// Queue is the state of the durable queue and the number of its events in this process.
 type Queue struct {
-	Up                       bool // it can be written
+	Up                       bool // the queue can be written
 	Queued, Delivering, Dead int64
 	Bytes                    int64
-	Oldest                   time.Duration    // since the oldest was accepted that is neither done nor dead
-	Totals                   map[string]int64 // by what was done
+	Oldest                   time.Duration    // time since the oldest queued or delivering item was accepted
+	Totals                   map[string]int64 // by event
 }
 
 var (
-	queueUpDesc     = desc("queue_up", "Whether the queue can be written.")
-	queueItemsDesc  = desc("queue_items", "Requests that are kept, by what became of them so far.", "state")
-	queueBytesDesc  = desc("queue_bytes", "How much is kept, without results.")
-	queueOldestDesc = desc("queue_oldest_seconds", "How long ago the oldest request was accepted that is neither done nor dead.")
-	queueTotalDesc  = desc("queue_events_total", "What this process has done with requests that are kept.", "event")
+	queueUpDesc     = desc("queue_up", "1 if the queue can be written, else 0.")
+	queueItemsDesc  = desc("queue_items", "Queue items by state.", "state")
+	queueBytesDesc  = desc("queue_bytes", "Size of all queue items without stored results, in bytes.")
+	queueOldestDesc = desc("queue_oldest_item_age_seconds", "Time since the oldest queued or delivering item was accepted, in seconds.")
+	queueTotalDesc  = desc("queue_events_total", "Events of queue items in this process.", "event")
 )
 
 func (m *Metrics) collectQueue(out chan<- prometheus.Metric) {

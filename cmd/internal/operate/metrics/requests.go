@@ -20,11 +20,11 @@ type Requests struct {
 	adding   sync.Mutex // held while byCode is replaced
 }
 
-// maxCodes bounds how many codes a protocol has; more are counted as "other".
+// maxCodes is the maximum number of codes per protocol; further ones are counted as "other".
 const maxCodes = 50
 
-// Requests returns what counts the requests of a protocol: "rls", "http", "auth" or "resp". The codes are shown from the
-// start, with 0; others when they first occur.
+// Requests returns the counters of a protocol: "rls", "http", "auth" or "resp". The codes are exported from the start,
+// with 0; others when they first occur.
 func (m *Metrics) Requests(protocol string, codes ...string) *Requests {
 	r := &Requests{m: m, protocol: protocol, took: m.duration.WithLabelValues(protocol)}
 	r.byCode.Store(&map[string]prometheus.Counter{})
@@ -34,7 +34,7 @@ func (m *Metrics) Requests(protocol string, codes ...string) *Requests {
 	return r
 }
 
-// Done counts a request that was answered with the code and was taken up at began, from time.Now.
+// Done counts a request with the response code. began is the time.Now at which its processing began.
 func (r *Requests) Done(code string, began time.Time) {
 	if r == nil {
 		return
@@ -47,8 +47,8 @@ func (r *Requests) Done(code string, began time.Time) {
 	r.took.Observe(time.Since(began).Seconds())
 }
 
-// Add counts n requests that were answered with the code, of which nobody knows how long they took: a protocol may be too
-// cheap to look at the clock for each.
+// Add counts n requests with the response code and without duration, for protocols in which reading the clock per request
+// would be too expensive.
 func (r *Requests) Add(code string, n int64) {
 	c, ok := (*r.byCode.Load())[code]
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// outcome is how a decision ended for the caller.
+// outcome is the result of a decision for the caller.
 type outcome uint8
 
 const (
@@ -20,24 +20,24 @@ const (
 	outcomes
 )
 
-// sources is how many sources of decisions there are.
+// sources is the number of sources of decisions.
 const sources = int(sluice.SourceSuspended) + 1
 
-// counters count the decisions of one rule. They outlive the rule when another of its name takes its place.
+// counters count the decisions of one rule. After a reload they count for the new rule with the same name.
 type counters struct {
 	decisions [sources][outcomes]atomic.Int64
 	near      atomic.Int64
 	forgiven  atomic.Int64
-	peak      [2]atomic.Int64 // thousandths of its limit that a key has used, at most, in this period and the one before
+	peak      [2]atomic.Int64 // highest utilization of the limit by any key, in thousandths, in the current and the previous period
 }
 
-// ruleTable finds the counters of a rule. It is immutable but for the counters.
+// ruleTable maps rules to counters. It is immutable except for the counters.
 type ruleTable struct {
 	set    *rules.Set
 	byRule map[*sluice.Rule]*counters
 	byName map[string]*counters
-	rules  []*sluice.Rule // in the order of the configuration, no name twice
-	keyed  []*sluice.Rule // no name of rules
+	rules  []*sluice.Rule // in the order of the configuration, with unique names
+	keyed  []*sluice.Rule // whose names differ from those of rules
 	other  *counters
 }
 
@@ -49,8 +49,8 @@ func (m *Metrics) of(r *sluice.Rule) *counters {
 	return m.ofName(r.Name)
 }
 
-// ofName finds the counters of a rule that is a copy of one in the set, as those that only report are, or of a set that has
-// just been replaced, or of one that nobody here has heard of yet.
+// ofName returns the counters of the rule with the name. It is used for copies of rules, such as those in shadow mode, for
+// rules of a set that was just replaced, and for rules of a new set that refresh has not seen yet.
 func (m *Metrics) ofName(name string) *counters {
 	t := m.live.Load()
 	if c := t.byName[name]; c != nil {
@@ -64,11 +64,12 @@ func (m *Metrics) ofName(name string) *counters {
 	return t.other
 }
 
-// refresh looks at the live rules again. Those of the same name keep their counters; others lose them.
+// refresh updates the table to the rule set in use. Rules keep the counters of their name; those of removed rules are
+// dropped.
 func (m *Metrics) refresh() *ruleTable {
 	m.changing.Lock()
 	defer m.changing.Unlock()
-	set, old := m.cfg.Rules(), m.live.Load() // asked for under the lock, or an older set could replace a newer one
+	set, old := m.cfg.Rules(), m.live.Load() // read under the lock, because otherwise an older set could replace a newer one
 	if set == old.set || set == nil {
 		return old
 	}
@@ -83,7 +84,7 @@ func (m *Metrics) refresh() *ruleTable {
 				c = new(counters)
 			}
 			if r.Name == otherRule {
-				c = m.other // or two series would have one name
+				c = m.other // otherwise two series would have the same name
 			}
 			t.byName[r.Name] = c
 			if i < len(all) {
@@ -98,13 +99,13 @@ func (m *Metrics) refresh() *ruleTable {
 	return t
 }
 
-// otherRule is the label of rules that are not of the set.
+// otherRule is the label of rules that are not in the set.
 const otherRule = "other"
 
 // decided counts a decision.
 func (m *Metrics) decided(_ context.Context, t sluice.Take, d sluice.Decision) {
 	if t.Cost < 0 || t.Receipt != 0 || int(d.Source) >= sources {
-		return // something is given back or settled, which decides nothing
+		return // refunds and settlements decide nothing
 	}
 	c := m.of(t.Rule)
 	switch {
@@ -121,15 +122,15 @@ func (m *Metrics) decided(_ context.Context, t sluice.Take, d sluice.Decision) {
 	m.Denied.Add(t.Rule.Name, t.Key, 1)
 }
 
-// forgave counts what a settlement was not charged.
+// forgave counts the cost of a settlement that was not charged.
 func (m *Metrics) forgave(_ context.Context, t sluice.Take, n int64) { m.of(t.Rule).forgiven.Add(n) }
 
-// used notes how much of its limit a key has used that was allowed something.
+// used records the utilization of the limit by an allowed key.
 func (m *Metrics) used(c *counters, t *sluice.Take, d *sluice.Decision) {
 	if d.Granted <= 0 || d.Limit <= 0 || d.Source == sluice.SourceFailOpen {
-		return // nobody knows what remains
+		return // the remaining quota is unknown
 	}
-	remaining := min(max(0, d.Remaining), d.Limit) // what others hold of it is a guess
+	remaining := min(max(0, d.Remaining), d.Limit) // a local estimate may be out of range
 	c.use((d.Limit - remaining) * 1000 / d.Limit)
 	if 5*remaining < d.Limit {
 		c.near.Add(1)
@@ -146,13 +147,14 @@ func (c *counters) use(thousandths int64) {
 	}
 }
 
-// peakPeriod is how long a peak is remembered at least. It is forgotten after two, if somebody asks that often.
+// peakPeriod is the minimum time for which a peak is exported. With a shorter scrape interval it is exported for at most
+// 2 × peakPeriod.
 const peakPeriod = 30 * time.Second
 
-// peakClock says when a period is over. It is looked at when metrics are asked for, and costs decisions nothing.
+// peakClock divides time into periods. It is read on scrapes only, so that decisions do not read the clock.
 type peakClock struct{ began time.Time }
 
-// next tells whether the period is over, and begins another.
+// next reports whether the period is over. If so, the next one begins.
 func (p *peakClock) next() bool {
 	now := time.Now()
 	if now.Sub(p.began) < peakPeriod {
@@ -162,13 +164,13 @@ func (p *peakClock) next() bool {
 	return true
 }
 
-// RuleCounts is what was decided by one rule since the start.
+// RuleCounts are the decisions of one rule since the start of the process.
 type RuleCounts struct {
 	Name                                string
 	Allowed, Denied, ShadowDenied, Near int64
 }
 
-// PerRule lists the rules in the order of the configuration, and then "other" if there was any.
+// PerRule returns the counts of all rules in the order of the configuration, followed by "other" if it was counted.
 func (m *Metrics) PerRule() []RuleCounts {
 	t := m.refresh()
 	all := make([]RuleCounts, 0, len(t.rules)+len(t.keyed)+1)

@@ -20,7 +20,7 @@ import (
 
 const served = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1000000000}}, {key: spent, rate_limit: {unit: year, requests_per_unit: 1}}]\n"
 
-// service decides in memory, and counts if it is given metrics.
+// service decides in the memory store and counts decisions in m if it is not nil.
 func service(b *testing.B, m *metrics.Metrics, l *live) (*rls.Decider, []rls.Observer) {
 	b.Helper()
 	var options []sluice.Option
@@ -43,8 +43,8 @@ func asked(k string) *pb.RateLimitRequest {
 	}}
 }
 
-// What metrics add to a decision, from the bytes that were received to those that are sent, and to a request that is served
-// with a client on the same machine.
+// BenchmarkOverhead measures the cost of metrics per decision, from received to sent bytes, and per request of a client on
+// the same host.
 func BenchmarkOverhead(b *testing.B) {
 	for _, k := range []string{"k", "spent"} {
 		for _, with := range []string{"without", "with"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 )
 
-// The store is up unless its server is given a rest or does not answer.
+// A shard is up unless its circuit breaker is open or the ping fails.
 func TestStore(t *testing.T) {
 	var ping error
 	n := 1
@@ -25,37 +25,37 @@ func TestStore(t *testing.T) {
 		t.Helper()
 		got := scrape(t, m)
 		maps.DeleteFunc(got, func(name string, _ float64) bool {
-			return !strings.HasPrefix(name, "sluice_store_") && !strings.HasPrefix(name, "sluice_breaker_") && name != "sluice_tracked_keys"
+			return !strings.HasPrefix(name, "sluice_store_")
 		})
 		compare(t, got, want)
 	}
 	expect(map[string]float64{
-		`sluice_store_up{server="0"}`: 1, `sluice_breaker_open{server="0"}`: 0, "sluice_store_failures_total": 0, "sluice_tracked_keys": 42,
+		`sluice_store_up{shard="0"}`: 1, `sluice_store_breaker_open{shard="0"}`: 0, "sluice_store_errors_total": 0, "sluice_store_keys": 42,
 	})
-	ping = errors.New("away")
+	ping = errors.New("unavailable")
 	m.Events().OnStoreError(t.Context(), ping)
 	expect(map[string]float64{
-		`sluice_store_up{server="0"}`: 0, `sluice_breaker_open{server="0"}`: 0, "sluice_store_failures_total": 1, "sluice_tracked_keys": 42,
+		`sluice_store_up{shard="0"}`: 0, `sluice_store_breaker_open{shard="0"}`: 0, "sluice_store_errors_total": 1, "sluice_store_keys": 42,
 	})
-	n = 2 // of which the ping does not say which is away
+	n = 2 // the ping does not identify the unavailable shard
 	m.Events().OnShardUnavailable(t.Context(), 1, ping)
 	expect(map[string]float64{
-		`sluice_store_up{server="0"}`: 1, `sluice_breaker_open{server="0"}`: 0, "sluice_store_failures_total": 1, "sluice_tracked_keys": 42,
-		`sluice_store_up{server="1"}`: 0, `sluice_breaker_open{server="1"}`: 1,
+		`sluice_store_up{shard="0"}`: 1, `sluice_store_breaker_open{shard="0"}`: 0, "sluice_store_errors_total": 1, "sluice_store_keys": 42,
+		`sluice_store_up{shard="1"}`: 0, `sluice_store_breaker_open{shard="1"}`: 1,
 	})
 	m.Events().OnShardRecovered(t.Context(), 1)
-	if got := scrape(t, m)[`sluice_store_up{server="1"}`]; got != 1 {
-		t.Errorf("a server that is back is up: %v", got)
+	if got := scrape(t, m)[`sluice_store_up{shard="1"}`]; got != 1 {
+		t.Errorf("sluice_store_up of a recovered shard is %v, want 1", got)
 	}
 }
 
-// The store is not made to count its keys at each scrape.
+// The keys of the store are not counted on each scrape.
 func TestKeysAreCountedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counted := 0
 		m := metrics.New(metrics.Config{Rules: rulesOf(t, several).Load, Keys: func() int { counted++; return 10 * counted }})
 		for _, want := range []float64{10, 10, 20} {
-			if got := scrape(t, m)["sluice_tracked_keys"]; got != want {
+			if got := scrape(t, m)["sluice_store_keys"]; got != want {
 				t.Errorf("there are %v keys, want %v", got, want)
 			}
 			<-time.After(6 * time.Second)
@@ -72,7 +72,7 @@ func TestLoaded(t *testing.T) {
 	loaded.Failed = true
 	got := scrape(t, m)
 	if got["sluice_rules_last_reload_successful"] != 0 {
-		t.Error("a failed reload is not shown")
+		t.Error("a failed reload is not exported")
 	}
 	if build := ours(got, "sluice_build_info"); len(build) != 1 || !strings.Contains(fmt.Sprint(build), `version="v1.2"`) {
 		t.Errorf("got %v", build)

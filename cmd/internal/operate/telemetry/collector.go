@@ -1,10 +1,9 @@
-// Package telemetry tells a collector, by OTLP, what the service does: traces of requests, and metrics.
+// Package telemetry exports traces and metrics of the service to an OpenTelemetry collector by OTLP.
 //
-// Whatever the collector does, requests are answered as fast as without it: what it does not take in time is dropped. Keys
-// and what they are made of are never told, rules and outcomes are.
+// A slow or unavailable collector never delays requests: data that it does not accept in time is dropped. Spans contain
+// rules and results, but no keys and no values that keys are made of.
 //
-// All methods of a nil [Traces] give back what they are given, so that nothing is on the way of a request when nothing is
-// traced.
+// All methods of a nil [Traces] return their argument, so that disabled tracing adds nothing to a request.
 package telemetry
 
 import (
@@ -29,28 +28,28 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// Collector is where something is sent.
+// Collector is the configuration of an OTLP collector.
 type Collector struct {
 	Endpoint    string      // http://host:port, or https:// for TLS
-	TLS         *tls.Config // nil: what the system trusts
-	HeadersFile string      // "name: value" a line; empty: none
-	Version     string      // of this program
+	TLS         *tls.Config // nil: the root certificates of the system
+	HeadersFile string      // one "name: value" per line; empty: no headers
+	Version     string      // version of Sluice
 }
 
-// Bounds of what a collector sends, in bytes: what it did not take and why. It is logged.
+// Maximum sizes of responses of a collector, in bytes. They contain rejected data and errors, and are logged.
 const (
 	maxAnswer        = 16 << 10
 	maxAnswerHeaders = 16 << 10
 )
 
-// Times that a collector has.
+// Timeouts of calls to a collector.
 const (
 	sendTimeout = 5 * time.Second
-	// flushTimeout is how long the end of the program may wait for what was not sent yet.
+	// flushTimeout bounds the export of remaining data during shutdown.
 	flushTimeout = 3 * time.Second
 )
 
-// connect prepares a connection, which is made when it is needed.
+// connect returns a client whose connection is established on first use.
 func (c *Collector) connect() (*grpc.ClientConn, error) {
 	u, err := url.Parse(c.Endpoint)
 	if err != nil || u.Host == "" {
@@ -79,7 +78,7 @@ func (c *Collector) connect() (*grpc.ClientConn, error) {
 	return grpc.NewClient("dns:///"+host, options...)
 }
 
-// open prepares a connection, and says what is told about this process.
+// open returns a client and the resource that describes this process.
 func (c *Collector) open(ctx context.Context) (*grpc.ClientConn, *resource.Resource, error) {
 	conn, err := c.connect()
 	if err != nil {
@@ -93,26 +92,27 @@ func (c *Collector) open(ctx context.Context) (*grpc.ClientConn, *resource.Resou
 	return conn, about, nil
 }
 
-// Check returns the error that the collector's endpoint or files are the cause of, and does not connect.
+// Check returns an error if the endpoint or a file is invalid. It does not connect.
 func (c *Collector) Check() error {
-	conn, err := c.connect() // when it is used
+	conn, err := c.connect() // connects on first use only
 	if err != nil {
 		return err
 	}
 	return conn.Close()
 }
 
-// headers is a file of headers, which are read for each call so that a token can be replaced.
+// headers is the path of a file with headers. It is read for each call, so that a token can be replaced.
 type headers string
 
 func (h headers) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
 	return readHeaders(string(h))
 }
 
-// RequireTransportSecurity is left to who writes the URL: a collector on the same machine has none.
+// RequireTransportSecurity reports whether the headers require TLS. They do not: the scheme of the endpoint decides, because
+// a local collector needs no TLS.
 func (headers) RequireTransportSecurity() bool { return false }
 
-// maxHeaders is how many bytes a file of headers may have.
+// maxHeaders is the maximum size of a headers file in bytes.
 const maxHeaders = 64 << 10
 
 func readHeaders(file string) (map[string]string, error) {
@@ -136,17 +136,17 @@ func readHeaders(file string) (map[string]string, error) {
 	return all, lines.Err()
 }
 
-// resource is what is told about this process. The variables that OpenTelemetry has for it win.
+// resource returns the description of this process. OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME take precedence.
 func (c *Collector) resource(ctx context.Context) (*resource.Resource, error) {
 	return resource.New(ctx, resource.WithHost(), resource.WithTelemetrySDK(),
 		resource.WithAttributes(attribute.String("service.name", "sluice"), attribute.String("service.version", c.Version)),
 		resource.WithFromEnv())
 }
 
-// LogErrors logs errors of sending, and what the library reports of itself, for all collectors.
+// LogErrors logs export errors and messages of the OpenTelemetry library, for all collectors.
 func LogErrors(log *slog.Logger) {
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		log.Warn("the collector did not take all traces or metrics: some are lost", "error", err)
+		log.Warn("telemetry export failed", "error", err)
 	}))
 }

@@ -12,13 +12,13 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Metrics sends what Prometheus would see. Nil sends nothing.
+// Metrics exports the Prometheus metrics by OTLP. A nil *Metrics exports nothing.
 type Metrics struct {
 	conn     *grpc.ClientConn
 	provider *sdk.MeterProvider
 }
 
-// NewMetrics sends metrics to a collector every so often. The collector need not be there yet.
+// NewMetrics exports metrics to a collector at the interval every. The collector need not be available yet.
 func NewMetrics(c Collector, every time.Duration, from prometheus.Gatherer) (*Metrics, error) {
 	ctx := context.Background()
 	conn, about, err := c.open(ctx)
@@ -34,7 +34,7 @@ func NewMetrics(c Collector, every time.Duration, from prometheus.Gatherer) (*Me
 	return &Metrics{conn: conn, provider: sdk.NewMeterProvider(sdk.WithResource(about), sdk.WithReader(reader))}, nil
 }
 
-// Close sends the metrics once more, for at most a few seconds.
+// Close exports the metrics once more. It takes at most flushTimeout.
 func (m *Metrics) Close(ctx context.Context) error {
 	if m == nil {
 		return nil

@@ -16,10 +16,10 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
 )
 
-// outcome is how a request, or a rule's decision, ended.
-const outcome = attribute.Key("sluice.outcome")
+// result is the result of a request or of a rule's decision: allowed, denied or shadow_denied.
+const result = attribute.Key("sluice.result")
 
-// RLS traces what Envoy asks.
+// RLS returns a service that traces the requests of next.
 func (t *Traces) RLS(next rls.Service) rls.Service {
 	if t == nil {
 		return next
@@ -46,12 +46,12 @@ func (t tracedRLS) ShouldRateLimit(ctx context.Context, req *rls.Request, resp *
 	code := status.Code(err)
 	span.SetAttributes(attribute.Int("rpc.grpc.status_code", int(code)))
 	switch {
-	case err != nil: // its text may hold what the client sent
+	case err != nil: // its text may contain values of the client
 		span.SetStatus(codes.Error, code.String())
 	case resp.Overall == rls.CodeOverLimit:
-		span.SetAttributes(outcome.String("denied"))
+		span.SetAttributes(result.String("denied"))
 	default:
-		span.SetAttributes(outcome.String("allowed"))
+		span.SetAttributes(result.String("allowed"))
 	}
 	return err
 }
@@ -70,7 +70,8 @@ func (incoming) Set(string, string) {}
 
 func (incoming) Keys() []string { return nil }
 
-// HTTP traces requests by the patterns that they match. Their paths are not told: there may be keys in them.
+// HTTP returns a handler that traces the requests of next. Spans are named by matched patterns, not by paths, because paths may
+// contain keys.
 func (t *Traces) HTTP(next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -87,16 +88,16 @@ func (t *Traces) HTTP(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		answer := &answer{ResponseWriter: w, status: http.StatusOK}
+		response := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		r = r.WithContext(ctx)
-		next.ServeHTTP(answer, r)
+		next.ServeHTTP(response, r)
 		if r.Pattern != "" {
 			span.SetName(r.Pattern)
 			span.SetAttributes(attribute.String("http.route", r.Pattern))
 		}
-		span.SetAttributes(attribute.Int("http.response.status_code", answer.status))
-		if answer.status >= http.StatusInternalServerError {
-			span.SetStatus(codes.Error, http.StatusText(answer.status))
+		span.SetAttributes(attribute.Int("http.response.status_code", response.status))
+		if response.status >= http.StatusInternalServerError {
+			span.SetStatus(codes.Error, http.StatusText(response.status))
 		}
 	})
 }
@@ -105,29 +106,29 @@ var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 }
 
-// answer notes the status of an answer.
-type answer struct {
+// statusWriter records the status of a response.
+type statusWriter struct {
 	http.ResponseWriter
-	status int
-	told   bool
+	status  int
+	written bool
 }
 
-func (a *answer) WriteHeader(status int) {
-	if !a.told && status >= http.StatusOK {
-		a.status, a.told = status, true
+func (a *statusWriter) WriteHeader(status int) {
+	if !a.written && status >= http.StatusOK {
+		a.status, a.written = status, true
 	}
 	a.ResponseWriter.WriteHeader(status)
 }
 
-func (a *answer) Write(b []byte) (int, error) {
-	a.told = true
+func (a *statusWriter) Write(b []byte) (int, error) {
+	a.written = true
 	return a.ResponseWriter.Write(b)
 }
 
 // Unwrap is for [http.ResponseController].
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *statusWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// Events tell the traces of requests what their rules decided.
+// Events returns events that add the decisions of rules to the spans of requests.
 func (t *Traces) Events() sluice.Events {
 	if t == nil {
 		return sluice.Events{}
@@ -146,8 +147,8 @@ func decided(ctx context.Context, t sluice.Take, d sluice.Decision) {
 		how = "shadow_denied"
 	case !d.Allowed:
 		how = "denied"
-		span.SetAttributes(attribute.String("sluice.denied_by", t.Rule.Name))
+		span.SetAttributes(attribute.String("sluice.denied_by_rule", t.Rule.Name))
 	}
 	span.AddEvent("decision", trace.WithAttributes(
-		attribute.String("sluice.rule", t.Rule.Name), outcome.String(how), attribute.String("sluice.source", d.Source.String())))
+		attribute.String("sluice.rule", t.Rule.Name), result.String(how), attribute.String("sluice.source", d.Source.String())))
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// Store traces calls to a store that asks servers, if they are part of a request that is traced. The store that is returned
-// can do what the one that is given can.
+// Store returns a store that traces the calls of sampled requests to s, if s is a [sluice.RemoteStore]. The result
+// implements the same optional interfaces as s.
 func (t *Traces) Store(s sluice.Store, kind string) sluice.Store {
 	remote, ok := s.(sluice.RemoteStore)
 	if t == nil || !ok {
 		return s
 	}
-	traced := tracedStore{remote, t.tracer, trace.WithAttributes(attribute.String("sluice.store", kind))}
+	traced := tracedStore{remote, t.tracer, trace.WithAttributes(attribute.String("sluice.store_kind", kind))}
 	keys, resets := s.(sluice.StoreAdmin)
 	lister, lists := s.(sluice.BucketLister)
 	switch {
@@ -53,8 +53,8 @@ func (s tracedStore) Apply(ctx context.Context, takes []sluice.Take, out []sluic
 	err := s.RemoteStore.Apply(ctx, takes, out)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		span.SetStatus(codes.Error, "not in time")
-	case err != nil: // the log has its text
+		span.SetStatus(codes.Error, "timeout")
+	case err != nil: // the text of the error is in the log
 		span.SetStatus(codes.Error, "failed")
 	}
 	return err

@@ -20,21 +20,21 @@ type service struct{ err error }
 
 func (s *service) ShouldRateLimit(context.Context, *rls.Request, *rls.Response) error { return s.err }
 
-// far is a store that asks servers and can do nothing else.
+// far is a remote store without optional interfaces.
 type far struct{ *memstore.Store }
 
 func (far) Shards() int            { return 1 }
 func (far) Shard(*sluice.Take) int { return 0 }
 
-// Without traces everything is as it was given.
+// Without traces all arguments are returned unchanged.
 func TestNothing(t *testing.T) {
 	var none *telemetry.Traces
 	mux, decider, store := http.NewServeMux(), new(service), far{memstore.New()}
 	if none.HTTP(mux) != http.Handler(mux) || none.RLS(decider) != rls.Service(decider) || none.Store(store, "far") != sluice.Store(store) {
-		t.Error("something stands between")
+		t.Error("an argument is wrapped")
 	}
 	if !reflect.ValueOf(none.Events()).IsZero() || none.Close(t.Context()) != nil {
-		t.Error("something is told")
+		t.Error("an event is set, or Close fails")
 	}
 }
 
@@ -47,13 +47,13 @@ func traces(t *testing.T, c *otlptest.Collector, sample float64) *telemetry.Trac
 	return traces
 }
 
-// A traced store can do what the store can, no more and no less. One in memory is not traced.
+// A traced store implements exactly the interfaces of the store. The memory store is not traced.
 func TestStore(t *testing.T) {
 	traces := traces(t, otlptest.Start(t), 1)
 	t.Cleanup(func() { _ = traces.Close(context.Background()) })
 	memory := memstore.New()
 	if traces.Store(memory, "memory") != sluice.Store(memory) {
-		t.Error("a store in memory is traced")
+		t.Error("the memory store is traced")
 	}
 	for _, s := range []sluice.Store{(*redisstore.Store)(nil), (*memcachestore.Store)(nil), far{memstore.New()}} {
 		traced := traces.Store(s, "s")
@@ -63,13 +63,13 @@ func TestStore(t *testing.T) {
 			"list":  func(s sluice.Store) bool { _, ok := s.(sluice.BucketLister); return ok },
 		} {
 			if can(traced) != can(s) {
-				t.Errorf("%T: %s is %v, was %v", s, what, can(traced), can(s))
+				t.Errorf("%T: %s is %v, want %v", s, what, can(traced), can(s))
 			}
 		}
 	}
 }
 
-// What is not sampled is not told, and costs the store and the decisions nothing.
+// Requests that are not sampled are not exported and do not allocate.
 func TestNotSampled(t *testing.T) {
 	c := otlptest.Start(t)
 	traces := traces(t, c, 0)
@@ -103,7 +103,7 @@ func TestNotSampled(t *testing.T) {
 	}
 }
 
-// Spans of HTTP requests have the names of patterns, and methods that nobody knows are not told.
+// Spans of HTTP requests are named by patterns, and unknown methods are not exported.
 func TestHTTP(t *testing.T) {
 	c := otlptest.Start(t)
 	traces := traces(t, c, 1)

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Traces traces requests. Nil traces nothing.
+// Traces traces requests. A nil *Traces traces nothing.
 type Traces struct {
 	conn     *grpc.ClientConn
 	provider *sdk.TracerProvider
@@ -19,14 +19,14 @@ type Traces struct {
 	parents  propagation.TraceContext
 }
 
-// What waits to be sent. More is dropped.
+// Bounds of spans that wait for export. Further spans are dropped.
 const (
 	queueSpans = 4096
 	batchSpans = 512
 )
 
-// NewTraces returns traces that are sent to a collector, which need not be there yet. Of requests that are not part of a
-// trace the fraction sample is traced.
+// NewTraces returns traces that are exported to a collector, which need not be available yet. sample is the ratio of
+// requests that are traced, from 0 to 1, among those without a parent span.
 func NewTraces(c Collector, sample float64) (*Traces, error) {
 	ctx := context.Background()
 	conn, about, err := c.open(ctx)
@@ -46,7 +46,7 @@ func NewTraces(c Collector, sample float64) (*Traces, error) {
 	return t, nil
 }
 
-// Close sends what was not sent yet, for at most a few seconds.
+// Close exports the remaining spans. It takes at most flushTimeout.
 func (t *Traces) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -54,7 +54,7 @@ func (t *Traces) Close(ctx context.Context) error {
 	return flush(ctx, t.provider, t.conn)
 }
 
-// flush ends a provider, which sends what it has not sent yet, for at most a few seconds.
+// flush shuts down a provider, which exports its remaining data, and closes the connection. It takes at most flushTimeout.
 func flush(ctx context.Context, provider interface{ Shutdown(context.Context) error }, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()

@@ -1,10 +1,10 @@
-// Package topkeys finds the keys that come most often, in bounded memory however many there are.
+// Package topkeys finds the most frequent keys (heavy hitters) in bounded memory.
 //
-// A [Sketch] counts by the space-saving method: it keeps so many keys, and a key that it does not know takes the place
-// of the one with the smallest count, and that count with it. So a count may be too high, by no more than Entry.Error,
-// and never too low; and whoever has more than the size-th part of all that was added is among the kept.
+// A [Sketch] implements the space-saving algorithm: it stores a fixed number of keys. A new key replaces the one with the
+// smallest count and inherits that count. So a count may be too high by at most Entry.Error and is never too low. Every key
+// with more than 1/size of all counts is in the sketch.
 //
-// Counts fade: they are halved every minute, so that the top is of the last few minutes.
+// Counts decay: they are halved every minute, so that the top keys are those of the last few minutes.
 package topkeys
 
 import (
@@ -17,31 +17,30 @@ import (
 	"time"
 )
 
-// MaxKey is how many bytes of a key are kept. Keys that differ later are still told apart.
+// MaxKey is the number of bytes of a key that are stored. Keys that differ only after them are still distinct.
 const MaxKey = 1024
 
-// HalfLife is how often counts are halved.
+// HalfLife is the interval at which counts are halved.
 const HalfLife = time.Minute
 
-// shards lets goroutines with different keys pass each other. Each keeps the sketch's size, so that the bound holds even
-// if all that is added falls on one of them.
+// shards is the number of locks, so that goroutines with different keys rarely contend. Each shard has the full size of
+// the sketch, so that the error bound holds even if all keys fall into one shard.
 const shards = 8
 
-// Sketch keeps the keys that come most often. It is safe for concurrent use.
+// Sketch counts the most frequent keys. It is safe for concurrent use.
 type Sketch struct {
 	seed   maphash.Seed
 	epoch  time.Time
 	shards [shards]shard
 }
 
-// Entry is a key with its count. The true count, faded as this one, is between Count-Error and Count.
+// Entry is a key with its count. The true count, with the same decay, is between Count-Error and Count.
 type Entry struct {
 	Rule, Key    string
 	Count, Error int64
 }
 
-// New returns a sketch that finds all keys with more than the size-th part of all that is added. Its memory is that of 8
-// times as many keys.
+// New returns a sketch that finds all keys with more than 1/size of all counts. It stores at most 8 × size keys.
 func New(size int) *Sketch {
 	s := &Sketch{seed: maphash.MakeSeed(), epoch: time.Now()}
 	for i := range s.shards {
@@ -51,13 +50,14 @@ func New(size int) *Sketch {
 	return s
 }
 
-// Add counts n for the key of a rule. Neither string is kept; nothing is allocated for a key that is known.
+// Add adds n to the count of the key of a rule. It keeps no reference to the strings and does not allocate for a key that is
+// in the sketch.
 func (s *Sketch) Add(rule, key string, n int64) {
 	if n <= 0 {
 		return
 	}
 	h := maphash.String(s.seed, key)
-	h ^= maphash.String(s.seed, rule) * 0x9E3779B97F4A7C15 // so that rule and key cannot be exchanged
+	h ^= maphash.String(s.seed, rule) * 0x9E3779B97F4A7C15 // so that swapping rule and key gives another hash
 	minute := s.minute()
 	d := &s.shards[h%shards]
 	d.mu.Lock()
@@ -66,10 +66,10 @@ func (s *Sketch) Add(rule, key string, n int64) {
 	d.mu.Unlock()
 }
 
-// minute is how often counts were to be halved until now.
+// minute returns the number of half-lives since the sketch was created.
 func (s *Sketch) minute() int64 { return int64(time.Since(s.epoch) / HalfLife) }
 
-// Top lists at most so many keys, those that came most often first.
+// Top returns at most most keys, the most frequent first.
 func (s *Sketch) Top(most int) []Entry {
 	var all []Entry
 	minute := s.minute()
@@ -88,7 +88,7 @@ func (s *Sketch) Top(most int) []Entry {
 	return all[:max(0, min(most, len(all)))]
 }
 
-// Reset forgets everything.
+// Reset removes all keys.
 func (s *Sketch) Reset() {
 	for i := range s.shards {
 		d := &s.shards[i]
@@ -98,25 +98,25 @@ func (s *Sketch) Reset() {
 	}
 }
 
-// shard counts a part of the keys.
+// shard counts the keys of one range of hashes.
 type shard struct {
 	mu       sync.Mutex // guards the fields below
 	size     int
-	minute   int64               // up to which counts are halved
-	at       map[uint64]*counter // by the hash of rule and key: with a secret seed, two keys never share one
+	minute   int64               // of the last decay
+	at       map[uint64]*counter // by the hash of rule and key; because of the random seed, collisions are negligible
 	heap     []*counter          // the smallest count first
-	minCount float64             // what a key that is not kept may have counted
+	minCount float64             // maximum count of a key that is not in the sketch
 
-	_ [64]byte // the next shard is on a cache line of its own
+	_ [64]byte // keeps the next shard on another cache line
 }
 
-// counter is one key. Its count is a float because halves of it count too; it is exact up to 2^53.
+// counter is the count of one key. It is a float because of halving; it is exact up to 2^53.
 type counter struct {
 	hash         uint64
 	rule         string
-	key          []byte // reused by the next key that takes this place
+	key          []byte // reused for the next key in this counter
 	count, error float64
-	heapIndex    int // in the heap
+	heapIndex    int
 }
 
 func (e *counter) entry() Entry {
@@ -137,7 +137,7 @@ func (d *shard) add(h uint64, rule, key string, n float64) {
 	d.sink(e.heapIndex)
 }
 
-// admit makes room for a key, with what it may have counted before.
+// admit adds a key, if necessary in place of the one with the smallest count, with the count that it may have had before.
 func (d *shard) admit(h uint64, rule, key string) *counter {
 	var e *counter
 	if len(d.heap) < d.size {
@@ -147,7 +147,7 @@ func (d *shard) admit(h uint64, rule, key string) *counter {
 	} else {
 		e = d.heap[0]
 		delete(d.at, e.hash)
-		d.minCount = e.count // which is never less than it was
+		d.minCount = e.count // never decreases here
 	}
 	e.count, e.error = d.minCount, d.minCount
 	e.hash, e.key = h, append(e.key[:0], key[:min(len(key), MaxKey)]...)
@@ -158,8 +158,8 @@ func (d *shard) admit(h uint64, rule, key string) *counter {
 	return e
 }
 
-// decay halves all counts for each minute that has passed. Halving leaves the heap in order. Keys of which next to nothing
-// is left are dropped, so that a quiet sketch is an empty one.
+// decay halves all counts for each minute that has passed. Halving preserves the order of the heap. Keys with a count near
+// 0 are removed, so that a sketch without traffic becomes empty.
 func (d *shard) decay(minute int64) {
 	passed := minute - d.minute
 	if passed <= 0 {
@@ -180,13 +180,13 @@ func (d *shard) decay(minute int64) {
 	}
 	clear(d.heap[len(live):])
 	d.heap = live
-	slices.SortFunc(d.heap, func(a, b *counter) int { return cmp.Compare(a.count, b.count) }) // which is a heap too
+	slices.SortFunc(d.heap, func(a, b *counter) int { return cmp.Compare(a.count, b.count) }) // a sorted slice is a heap
 	for i, e := range d.heap {
 		e.heapIndex = i
 	}
 }
 
-// sink moves a key whose count has grown to its place.
+// sink restores the heap order after the count at i has grown.
 func (d *shard) sink(i int) {
 	for {
 		child := 2*i + 1
@@ -204,7 +204,7 @@ func (d *shard) sink(i int) {
 	}
 }
 
-// rise moves a key that is new at the end to its place.
+// rise restores the heap order after a key was added at i.
 func (d *shard) rise(i int) {
 	for i > 0 {
 		parent := (i - 1) / 2

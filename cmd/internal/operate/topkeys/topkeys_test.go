@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/topkeys"
 )
 
-// Keys that all fit are counted exactly, the most frequent first.
+// While all keys fit, counts are exact. The most frequent key comes first.
 func TestExactWhileAllFit(t *testing.T) {
 	s := topkeys.New(10)
 	for i := range 5 {
@@ -24,7 +24,7 @@ func TestExactWhileAllFit(t *testing.T) {
 			s.Add("posts", fmt.Sprint("user ", i), 1)
 		}
 	}
-	s.Add("logins", "user 4", 100) // another rule's key of the same name
+	s.Add("logins", "user 4", 100) // the same key of another rule
 	s.Add("user 4", "logins", 50)
 	s.Add("posts", "nobody", 0)
 	want := []topkeys.Entry{
@@ -46,11 +46,11 @@ func TestExactWhileAllFit(t *testing.T) {
 	}
 	s.Reset()
 	if got := s.Top(100); len(got) != 0 {
-		t.Errorf("after Reset there is %v", got)
+		t.Errorf("after Reset the sketch contains %v", got)
 	}
 }
 
-// exact counts without bounds, and is faded as the sketch is.
+// exact counts without bounds on memory, with the same decay as the sketch.
 type exact struct {
 	began   time.Time
 	minutes int
@@ -72,8 +72,8 @@ func (x *exact) total() (sum float64) {
 	return sum
 }
 
-// check compares a sketch with the truth: no count is off by more than its error, no error is larger than the size-th part of
-// all, and no key is missing that has more than that.
+// check compares a sketch with the true counts: no count is off by more than its error, no error is larger than 1/size of
+// all counts, and no key with more than that is missing.
 func (x *exact) check(t *testing.T, s *topkeys.Sketch, size int) {
 	t.Helper()
 	x.fade()
@@ -82,27 +82,27 @@ func (x *exact) check(t *testing.T, s *topkeys.Sketch, size int) {
 	for _, e := range s.Top(math.MaxInt) {
 		truth := x.counts[e.Key]
 		if kept[e.Key] {
-			t.Errorf("%s is there twice", e.Key)
+			t.Errorf("%s is listed twice", e.Key)
 		}
 		kept[e.Key] = true
 		if truth > float64(e.Count) || truth < float64(e.Count-e.Error) {
-			t.Errorf("%s has %v, and is said to have %d to %d", e.Key, truth, e.Count-e.Error, e.Count)
+			t.Errorf("%s has a count of %v, not from %d to %d", e.Key, truth, e.Count-e.Error, e.Count)
 		}
-		if float64(e.Error) > bound+2 { // counts are told in whole numbers
-			t.Errorf("%s is off by up to %d, of %v in all", e.Key, e.Error, x.total())
+		if float64(e.Error) > bound+2 { // counts are rounded to integers
+			t.Errorf("%s has an error of %d with a total of %v", e.Key, e.Error, x.total())
 		}
 	}
 	for k, n := range x.counts {
 		if n > bound && n >= 1 && !kept[k] {
-			t.Errorf("%s is not kept: it has %v of %v, and the sketch keeps %d", k, n, x.total(), size)
+			t.Errorf("%s is missing: its count is %v of %v, and the size is %d", k, n, x.total(), size)
 		}
 	}
 	if len(kept) > 8*size {
-		t.Errorf("%d keys are kept", len(kept))
+		t.Errorf("the sketch contains %d keys", len(kept))
 	}
 }
 
-// On Zipf's traffic, of any steepness and with pauses of any length, the sketch is as exact as it says.
+// With Zipf-distributed keys of any skew and pauses of any length, the error bound holds.
 func TestErrorBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(100) {
@@ -129,7 +129,7 @@ func TestErrorBound(t *testing.T) {
 	})
 }
 
-// Counts are halved every minute, until nothing is left.
+// Counts are halved every minute until they are 0.
 func TestFade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := topkeys.New(4)
@@ -140,22 +140,22 @@ func TestFade(t *testing.T) {
 		}{{59 * time.Second, 100}, {time.Second, 50}, {time.Minute, 25}, {time.Minute, 13}, {3 * time.Minute, 2}, {time.Minute, 1}} {
 			<-time.After(step.after)
 			if got := s.Top(1); len(got) != 1 || got[0].Count != step.want {
-				t.Errorf("%v later it has %v, want %d", step.after, got, step.want)
+				t.Errorf("after %v: %v, want %d", step.after, got, step.want)
 			}
 		}
 		s.Add("r", "k", 10)
 		<-time.After(24 * time.Hour)
 		if got := s.Top(1); len(got) != 0 {
-			t.Errorf("a day later there is %v", got)
+			t.Errorf("after a day the sketch contains %v", got)
 		}
 		s.Add("r", "k", 7)
 		if got := s.Top(1); len(got) != 1 || got[0].Count-got[0].Error > 7 || got[0].Count < 7 || got[0].Count > 8 {
-			t.Errorf("when it comes again it has %v", got)
+			t.Errorf("after it is added again: %v", got)
 		}
 	})
 }
 
-// A key that comes more often than others is found in a flood of keys that come once, and memory does not grow.
+// A frequent key is found among many keys that occur once, and memory does not grow.
 func TestManyKeys(t *testing.T) {
 	n := 100_000
 	if os.Getenv("SLUICE_SOAK") != "" {
@@ -182,15 +182,15 @@ func TestManyKeys(t *testing.T) {
 		t.Errorf("the most frequent is %v", got)
 	}
 	if most := uint64(8 * 100 * (topkeys.MaxKey + 512)); after > before+most {
-		t.Errorf("it takes %d bytes, and should take at most %d", after-before, most)
+		t.Errorf("the sketch takes %d bytes, want at most %d", after-before, most)
 	}
 	if got := len(s.Top(math.MaxInt)); got != 800 {
-		t.Errorf("%d keys are kept", got)
+		t.Errorf("the sketch contains %d keys", got)
 	}
 	runtime.KeepAlive(s)
 }
 
-// Of a long key the beginning is kept, and it is counted by all of it.
+// Only the beginning of a long key is stored, but the whole key is counted.
 func TestLongKeys(t *testing.T) {
 	s := topkeys.New(10)
 	long := strings.Repeat("x", topkeys.MaxKey)
@@ -202,7 +202,7 @@ func TestLongKeys(t *testing.T) {
 	}
 }
 
-// Callers use the memory of keys for others at once.
+// Keys are copied, because callers reuse their memory.
 func TestKeysAreCopied(t *testing.T) {
 	s := topkeys.New(10)
 	rule, key := []byte("rule"), []byte("key")
@@ -218,11 +218,11 @@ func TestAllocations(t *testing.T) {
 	s := topkeys.New(10)
 	s.Add("rule", "key", 1)
 	if n := testing.AllocsPerRun(1000, func() { s.Add("rule", "key", 1) }); n != 0 {
-		t.Errorf("a known key costs %v allocations", n)
+		t.Errorf("adding a key of the sketch costs %v allocations", n)
 	}
 }
 
-// Nothing is lost when many add at once while others look.
+// No count is lost with concurrent calls of Add and Top.
 func TestTogether(t *testing.T) {
 	s := topkeys.New(20)
 	var adding, looking sync.WaitGroup

@@ -11,18 +11,19 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// accuracyBound is how much a limit with accuracy: eventual may admit with a store that several processes share.
+// accuracyBound is the bound on admitted requests of a limit with accuracy: eventual and a store that several instances
+// share.
 type accuracyBound struct {
 	Limit     string  `json:"limit"`
-	Most      int64   `json:"most"`              // if nothing is offered beyond it
-	Staleness float64 `json:"staleness_seconds"` // what is offered in that time may be admitted too
+	Most      int64   `json:"max_admitted"`      // if nothing is offered beyond it
+	Staleness float64 `json:"staleness_seconds"` // requests offered in that time may be admitted too
 	Example   struct {
 		Offered float64 `json:"offered_per_second"` // twice the limit
-		Most    int64   `json:"most"`
+		Most    int64   `json:"max_admitted"`
 	} `json:"example"`
 }
 
-// ruleBounds are those of a rule's limits, without those of its tiers and overrides.
+// ruleBounds returns the bounds of a rule's limits, without those of its tiers and overrides.
 func ruleBounds(r *rules.Rule) []accuracyBound {
 	if r.Accuracy != sluice.AccuracyEventual {
 		return nil
@@ -47,7 +48,7 @@ func (r *Report) writeBounds(w io.Writer) {
 	for i := range r.Rules {
 		for _, b := range r.Rules[i].Bounds {
 			some = true
-			fmt.Fprintf(w, "%s (accuracy: eventual) may admit up to %s + offered rate × %v s: %s if %s/s are offered\n", term.Printable(r.Rules[i].Name),
+			fmt.Fprintf(w, "%s (accuracy: eventual): admitted ≤ %s + offered rate × %v s, for example %s at %s requests/s\n", term.Printable(r.Rules[i].Name),
 				term.Thousands(b.Most), b.Staleness, term.Thousands(b.Example.Most), strconv.FormatFloat(b.Example.Offered, 'g', 4, 64))
 		}
 	}
@@ -56,18 +57,20 @@ func (r *Report) writeBounds(w io.Writer) {
 	}
 }
 
-// settleBound is what a limit of a rule with settle can admit, and what it needs to admit about its whole rate.
+// settleBound is the bound on usage of a limit of a rule with actual_cost, and the condition for admitting its full
+// rate.
 type settleBound struct {
 	Limit  string  `json:"limit"`
-	Most   int64   `json:"most"`                      // at once; what requests in flight cost beyond their estimates comes on top
-	Rate   float64 `json:"rate_per_second,omitempty"` // and so much in each second, of buckets and queues
-	Window float64 `json:"window_seconds,omitempty"`  // in so long, of the others
-	Within string  `json:"-"`                         // says which spans of the window's length are meant
-	// Fill is burst/rate of a bucket. About its whole rate passes while (estimate/actual - 1) × time in flight is not above it.
+	Most   int64   `json:"max_admitted"`              // at once; what requests in flight cost beyond their estimates comes on top
+	Rate   float64 `json:"rate_per_second,omitempty"` // and this much per second, for buckets and queues
+	Window float64 `json:"window_seconds,omitempty"`  // per window of this length, for the others
+	Within string  `json:"-"`                         // the kind of windows that are meant
+	// Fill is burst/rate of a bucket. About the full rate is admitted while (estimate/actual - 1) × time in flight ≤
+	// Fill.
 	Fill float64 `json:"fill_seconds,omitempty"`
 }
 
-// settleBounds are those of a rule's limits, without those of its tiers and overrides.
+// settleBounds returns the bounds of a rule's limits, without those of its tiers and overrides.
 func settleBounds(r *rules.Rule) []settleBound {
 	if r.ActualCost == nil {
 		return nil
@@ -93,7 +96,7 @@ func settleBounds(r *rules.Rule) []settleBound {
 			b.Rate = limit.Rate()
 		case sluice.FixedWindow:
 			b.Window, b.Within = limit.Window.Seconds(), "a window of"
-		case sluice.SlidingWindowCounter: // of which the window before may be weighed too little
+		case sluice.SlidingWindowCounter: // the weight of the previous window may be too low
 			b.Most *= 2
 			fallthrough
 		default:
@@ -110,16 +113,16 @@ func (r *Report) writeSettleBounds(w io.Writer) {
 	for i := range r.Rules {
 		for _, b := range r.Rules[i].Settles {
 			some = true
-			name := term.Printable(r.Rules[i].Name) + " (settle)"
+			name := term.Printable(r.Rules[i].Name) + " (actual cost)"
 			if b.Rate > 0 {
-				fmt.Fprintf(w, "%s: use in t seconds ≤ %s + %s × t + what requests in flight cost beyond their estimates\n", name, term.Thousands(b.Most), number(b.Rate))
+				fmt.Fprintf(w, "%s: usage in t seconds ≤ %s + %s × t + actual costs above the estimates of requests in flight\n", name, term.Thousands(b.Most), number(b.Rate))
 			} else {
-				fmt.Fprintf(w, "%s: use in %s %s s ≤ %s + what requests in flight cost beyond their estimates\n", name, b.Within, number(b.Window), term.Thousands(b.Most))
+				fmt.Fprintf(w, "%s: usage in %s %s s ≤ %s + actual costs above the estimates of requests in flight\n", name, b.Within, number(b.Window), term.Thousands(b.Most))
 			}
 			if fill := time.Duration(b.Fill * float64(time.Second)).Round(time.Millisecond); fill > 0 {
-				fmt.Fprintf(w, "%s: about the whole rate passes while (estimate ÷ actual − 1) × time in flight ≤ %s: with estimates 2 × the actual cost up to %s in flight, 10 × up to %s\n",
+				fmt.Fprintf(w, "%s: admitted ≈ the full rate while (estimate ÷ actual − 1) × time in flight ≤ %s, so with estimates of 2 × the actual cost up to %s in flight, of 10 × up to %s\n",
 					name, term.Duration(fill), term.Duration(fill), term.Duration((fill / 9).Round(time.Millisecond)))
-				fmt.Fprintf(w, "%s: otherwise at most actual ÷ estimate × (1 + %s ÷ time in flight) of the rate\n", name, term.Duration(fill))
+				fmt.Fprintf(w, "%s: otherwise admitted ≤ rate × actual ÷ estimate × (1 + %s ÷ time in flight)\n", name, term.Duration(fill))
 			}
 		}
 	}

@@ -8,29 +8,29 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/describe"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/fileerrors"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sources"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Report is what check prints. Its fields are for programs to rely on.
+// Report is the output of check. Its fields are stable for programs.
 type Report struct {
 	OK    bool     `json:"ok"`
 	Files []string `json:"files"`
-	// Configurations are those of the files that sluice serve is configured by.
+	// Configurations are the names of files that configure sluice serve.
 	Configurations []string `json:"configurations,omitempty"`
-	// Accounts are those of the files that list API keys or users.
+	// Accounts are the names of files that list API keys or users.
 	Accounts []string `json:"accounts,omitempty"`
 
-	Digest   string           `json:"digest,omitempty"`
-	Rules    []ruleSummary    `json:"rules"`
-	Domains  []domainSummary  `json:"domains"`
-	Findings []faults.Finding `json:"findings"`
+	Digest   string                  `json:"digest,omitempty"`
+	Rules    []ruleSummary           `json:"rules"`
+	Domains  []domainSummary         `json:"envoy_domains"`
+	Findings []fileerrors.Diagnostic `json:"findings"`
 
-	keeps bool             // there is a gateway with a queue
-	here  []faults.Finding // why sluice serve would not start on this machine
-	named []rulefile.File  // rule files that configurations name
+	keeps bool                    // a gateway with a queue is configured
+	here  []fileerrors.Diagnostic // why sluice serve would not start on this host
+	named []rulefile.File         // rule files named by configurations
 }
 
 type ruleSummary struct {
@@ -42,8 +42,8 @@ type ruleSummary struct {
 	Limit       string          `json:"limit"`
 	Mode        string          `json:"mode"` // "enforced", "shadow" or "disabled"
 	Bounds      []accuracyBound `json:"bounds,omitempty"`
-	Settles     []settleBound   `json:"settles,omitempty"`   // of a rule with settle
-	Concurrency bool            `json:"in_flight,omitempty"` // some limit is on what is in flight
+	Settles     []settleBound   `json:"settle_bounds,omitempty"` // of a rule with settle
+	Concurrency bool            `json:"concurrency,omitempty"`   // some limit is on what is in flight
 }
 
 type domainSummary struct {
@@ -51,20 +51,20 @@ type domainSummary struct {
 	Limits int    `json:"limits"`
 }
 
-// Options are what files are checked with. Of the service, which this package does not know, it has what checks files and
-// configurations as the service does.
+// Options configures a check. Its functions check files and configurations like the service, which this package does
+// not import.
 type Options struct {
 	Rules rulefile.Options
-	Warn  bool // of what is legal and probably not meant, too
+	Warn  bool // also report warnings
 
 	IsAccounts     func(data []byte) bool
 	Accounts       func(name string, data []byte) error
 	Authentication func(*config.Authentication) error
-	// Start tells why sluice serve would not start on this machine, and what it would warn of.
+	// Start returns why sluice serve would not start on this host, and its warnings.
 	Start func(*config.Config) (warnings []error, err error)
 }
 
-// Files reports what is wrong with the files of paths. The error is about files that cannot be read.
+// Files checks the files of paths. The error is about files that cannot be read.
 func Files(ctx context.Context, o Options, paths []string) (*Report, error) {
 	sources, err := sources.Read(ctx, paths)
 	if err != nil {
@@ -73,19 +73,19 @@ func Files(ctx context.Context, o Options, paths []string) (*Report, error) {
 	return o.report(ctx, sources, func(r *Report) (*rulefile.LoadResult, error) { return r.load(&o, sources) })
 }
 
-// Rules reports what is wrong with rule files that load compiles in its own way. Of the options only Warn counts.
+// Rules checks rule files that load compiles. Of the options only Warn applies.
 func Rules(ctx context.Context, o Options, files []rulefile.File, load func() (*rulefile.LoadResult, error)) (*Report, error) {
 	o.IsAccounts = func([]byte) bool { return false }
 	return o.report(ctx, files, func(*Report) (*rulefile.LoadResult, error) { return load() })
 }
 
 func (o *Options) report(ctx context.Context, sources []rulefile.File, load func(*Report) (*rulefile.LoadResult, error)) (*Report, error) {
-	report := &Report{Files: []string{}, Rules: []ruleSummary{}, Domains: []domainSummary{}, Findings: []faults.Finding{}}
+	report := &Report{Files: []string{}, Rules: []ruleSummary{}, Domains: []domainSummary{}, Findings: []fileerrors.Diagnostic{}}
 	for _, s := range sources {
 		report.Files = append(report.Files, s.Name)
 	}
 	loaded, err := load(report)
-	found, err := faults.Split(err)
+	found, err := fileerrors.Split(err)
 	if err != nil {
 		return nil, err
 	}
@@ -103,22 +103,22 @@ func (o *Options) report(ctx context.Context, sources []rulefile.File, load func
 			}
 		}
 	}
-	sources = slices.DeleteFunc(sources, func(s rulefile.File) bool { return o.IsAccounts(s.Data) }) // nobody is to see what is in them
-	faults.AddLines(report.Findings, sources)
+	sources = slices.DeleteFunc(sources, func(s rulefile.File) bool { return o.IsAccounts(s.Data) }) // their contents must not be shown
+	fileerrors.AddLines(report.Findings, sources)
 	report.OK = len(report.Findings) == 0
 	return report, nil
 }
 
-// load compiles the rules among the sources, and those that configurations of the service among them name. There may be
-// none.
+// load compiles the rules among the sources, and those named by service configurations among them. The result is nil if
+// there are none.
 func (r *Report) load(o *Options, sources []rulefile.File) (*rulefile.LoadResult, error) {
 	options := o.Rules
 	var ruleSources []rulefile.File
 	var found []error
 	for _, s := range sources {
-		if config.IsEmpty(s.Data) { // nothing says which it is to be
+		if config.IsEmpty(s.Data) { // the kind of file is unknown
 			found = append(found, &rules.Error{Pos: rules.Position{File: s.Name, Line: 1, Column: 1}, Msg: "the file is empty: write rules: and a list of rules below it, " +
-				"or rules: [] if there are to be none; in a configuration write settings, or {} for the defaults"})
+				"or rules: [] for no rules; in a configuration file write settings, or {} for the defaults"})
 			continue
 		}
 		if !config.IsServiceConfig(s.Data) {
@@ -172,22 +172,22 @@ func authentication(o *Options, cfg *config.Config) error {
 	return o.Authentication(&cfg.Authentication)
 }
 
-// checkStart finds out why sluice serve would not start on this machine. That is no error of the file, which may be checked
-// elsewhere or before the files that it names are installed.
+// checkStart reports as warnings why sluice serve would not start on this host. These are not errors of the file, which
+// may be checked on another host or before the files that it names are installed.
 func (r *Report) checkStart(o *Options, s rulefile.File, cfg *config.Config) {
 	warn := func(before string, err error) {
-		r.here = append(r.here, faults.New("warning", placeInConfig(s.Name, s.Data, err.Error()), "", before+err.Error()))
+		r.here = append(r.here, fileerrors.New("warning", placeInConfig(s.Name, s.Data, err.Error()), "", before+err.Error()))
 	}
 	warnings, err := o.Start(cfg)
 	for _, err := range warnings {
 		warn("", err)
 	}
-	for _, err := range faults.Each(err) {
-		warn("serve would not start on this machine: ", err)
+	for _, err := range fileerrors.Each(err) {
+		warn("sluice serve would not start on this host: ", err)
 	}
 }
 
-// eachOnce leaves out files that are there already: a configuration may name rules that were named beside it.
+// eachOnce removes duplicate files: a configuration may name rule files that are also arguments.
 func eachOnce(sources []rulefile.File) (once []rulefile.File) {
 	seen := make(map[string]bool)
 	for _, s := range sources {
@@ -199,10 +199,10 @@ func eachOnce(sources []rulefile.File) (once []rulefile.File) {
 	return once
 }
 
-// inFile gives errors that have no place that in the configuration which they are about.
+// inFile gives errors without a position the position of their setting in the configuration.
 func inFile(s rulefile.File, err error) (all []error) {
-	for _, e := range faults.Each(err) {
-		if found, _ := faults.Split(e); len(found) == 0 {
+	for _, e := range fileerrors.Each(err) {
+		if found, _ := fileerrors.Split(e); len(found) == 0 {
 			e = &rules.Error{Pos: placeInConfig(s.Name, s.Data, e.Error()), Msg: e.Error()}
 		}
 		all = append(all, e)
@@ -210,10 +210,10 @@ func inFile(s rulefile.File, err error) (all []error) {
 	return all
 }
 
-// warn adds what is legal and probably not meant.
+// warn adds warnings.
 func (r *Report) warn(ctx context.Context, set *rules.Set) error {
 	for _, w := range set.Warnings() {
-		r.Findings = append(r.Findings, faults.New("warning", w.Pos, w.Rule, w.Msg))
+		r.Findings = append(r.Findings, fileerrors.New("warning", w.Pos, w.Rule, w.Msg))
 	}
 	r.warnOfQueues(set)
 	found, err := selftest(ctx, set)
@@ -221,8 +221,8 @@ func (r *Report) warn(ctx context.Context, set *rules.Set) error {
 	return err
 }
 
-// warnOfQueues tells of rules that keep requests where nothing does. Without a configuration nobody knows: the rules may be a
-// program's own.
+// warnOfQueues warns of rules with on_limit: queue if no configuration has a queue. Without a configuration it is
+// unknown: the rules may belong to a program.
 func (r *Report) warnOfQueues(set *rules.Set) {
 	if r.keeps || len(r.Configurations) == 0 {
 		return
@@ -230,8 +230,8 @@ func (r *Report) warnOfQueues(set *rules.Set) {
 	cfg := set.Config()
 	for i := range cfg.Rules {
 		if rule := &cfg.Rules[i]; rule.OnLimit == rules.OnLimitQueue {
-			r.Findings = append(r.Findings, faults.New("warning", rule.Pos, rule.Name,
-				"on_limit: queue keeps nothing without listeners.gateway.address and a section queue: what is over the limit is rejected"))
+			r.Findings = append(r.Findings, fileerrors.New("warning", rule.Pos, rule.Name,
+				"on_limit: queue needs listeners.gateway.address and the section queue: without them requests over the limit are denied"))
 		}
 	}
 }

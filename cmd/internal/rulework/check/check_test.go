@@ -11,8 +11,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/check"
 )
 
-// One run reports the errors of a configuration, the rule files that it names and that are missing, and the errors of those
-// that are there, without consequences of what is missing.
+// One run reports the errors of a configuration, the missing rule files that it names, and the errors of the existing
+// ones, without consequences of the missing files.
 func TestConfigurationAndRules(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -41,7 +41,7 @@ gateway:
 	}
 	want := []string{
 		"sluice.yaml:1: listeners.http.address", "sluice.yaml:4: gateway: the listener is off", "sluice.yaml:5: gateway.routes.upstream",
-		"missing.yaml:0: there is no such file", "there.yaml:3: limit: 5 has no unit", "there.yaml:3: a rule of this name",
+		"missing.yaml:0: there is no such file", "there.yaml:3: limit: 5 has no unit", "there.yaml:3: a rule with this name",
 	}
 	for _, w := range want {
 		if !strings.Contains(strings.Join(got, "\n"), w) {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// limitsConcurrency tells that some limit of the rule is on what is in flight.
+// limitsConcurrency reports whether the rule has a concurrency limit.
 func limitsConcurrency(r *rules.Rule) bool {
 	on := func(l rules.Limit) bool { return l.Limit.Algorithm == sluice.Concurrency }
 	if slices.ContainsFunc(r.Limits, on) {
@@ -31,8 +31,8 @@ func (r *Report) writeConcurrency(w io.Writer) {
 	for i := range r.Rules {
 		if r.Rules[i].Concurrency {
 			some = true
-			fmt.Fprintf(w, "%s (concurrent) applies in middleware and the gateway, where the end of a request is seen: forward auth, "+
-				"the check API and RESP leave it out\n", term.Printable(r.Rules[i].Name))
+			fmt.Fprintf(w, "%s (concurrent) applies only in middleware and the gateway, which see the end of a request: forward auth, "+
+				"the check API and RESP ignore it\n", term.Printable(r.Rules[i].Name))
 		}
 	}
 	if some {

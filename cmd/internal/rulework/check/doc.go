@@ -1,4 +1,4 @@
-// Package check finds what is wrong with rule files and configurations, and what is legal and probably not meant: what
-// `sluice check` prints. Warnings about rules by themselves come from package rules (warn.go, domain_warn.go); here is what
-// needs the whole configuration, or a trial of the rules.
+// Package check finds errors in rule files and configurations, and valid but probably unintended parts, for `sluice
+// check`. Warnings about rules alone come from package rules (warn.go, domain_warn.go); this package adds those that
+// need the whole configuration or a trial of the rules.
 package check

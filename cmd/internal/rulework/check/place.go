@@ -8,8 +8,9 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// placeInConfig returns where a configuration has what an error of starting the service is about: the longest value that
-// the message has in it, such as a path, else the setting or section that it begins with, else the beginning of the file.
+// placeInConfig returns the position in a configuration that an error of starting the service is about: that of the
+// longest value in the message, such as a path, else of the setting or section that the message begins with, else the
+// start of the file.
 func placeInConfig(file string, data []byte, msg string) rules.Position {
 	root, _ := strictyaml.Parse(data)
 	at := rules.Position{File: file, Line: 1, Column: 1}

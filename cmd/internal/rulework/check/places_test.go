@@ -17,14 +17,14 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/check"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/fileerrors"
 )
 
-// doubtful has something to warn of on almost every line; a rule is on one line.
+// doubtful causes a warning on almost every line; each rule is on one line.
 const doubtful = `attributes:
   user: {header: X-User}
-  lowered: {header: X-Lowered, lower: true}
-  key: {api_key: X-Key, lower: true}
+  lowered: {header: X-Lowered, lowercase: true}
+  key: {api_key: X-Key, lowercase: true}
   unused: {header: X-Unused}
 allow: [{path: /allowed/**}]
 deny: [{path: /denied/**}]
@@ -32,9 +32,9 @@ priorities:
   - {match: {path: /a}, priority: low}
   - {match: {path: /a}, priority: high}
   - {match: {path: {suffix: /}}, priority: high}
-shed:
+load_shedding:
   - {name: all}
-  - {name: api, match: {path: /api}, in_flight: {min: 5, max: 5}}
+  - {name: api, match: {path: /api}, concurrency: {min: 5, max: 5}}
 rules:
   - {name: allowed, match: {path: /allowed/x}, limit: 1/s}
   - {name: denied, match: {path: /denied/x}, limit: 1/s}
@@ -42,8 +42,8 @@ rules:
   - {name: dear, match: {path: /dear}, limit: 5/min, cost: 6}
   - {name: may-be-dear, match: {path: /may-be-dear}, limit: 5/min, cost: {header: X-Cost, max: 9}}
   - {name: dear-by-default, match: {path: /dear-by-default}, limit: 5/min, cost: {header: X-Cost, default: 9}}
-  - {name: short-lease, match: {path: /short-lease}, limit: {concurrent: 5, lease: 10ms}}
-  - {name: odd, match: {path: /odd}, limit: {rate: 7/min, algorithm: fixed_window, over: 20%, for: 10s}}
+  - {name: short-lease, match: {path: /short-lease}, limit: {concurrent: 5, permit_ttl: 10ms}}
+  - {name: odd, match: {path: /odd}, limit: {rate: 7/min, algorithm: fixed_window, soft_excess: 20%, soft_period: 10s}}
   - {name: rounded, match: {path: /rounded}, limit: {rate: 7/min, algorithm: sliding_window_counter}}
   - {name: coarse, match: {path: /coarse}, limit: 7/s, accuracy: eventual}
   - {name: by-path, match: {path: /by-path}, per: path, limit: 7/s}
@@ -74,21 +74,20 @@ descriptors:
   - {key: f, rate_limit: {unit: day, requests_per_unit: 5, replaces: [{name: ee}]}}
 `
 
-// Every warning that there can be says in which file, on which line and about which rule it is, and names no other entry
-// without its place.
+// Every possible warning names its file, line and rule, and gives the position of every other entry that it names.
 func TestWarningsHavePlaces(t *testing.T) {
 	dir := t.TempDir()
 	file, alone, cfg := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "alone.yaml"), filepath.Join(dir, "sluice.yaml")
 	for name, text := range map[string]string{
 		file: doubtful, alone: "priorities: [{match: {path: /a}, priority: low}]\n",
-		cfg: "rules: {paths: [rules.yaml]}\nstore: {snapshot: missing/snapshot}\ncheck: {secret_file: missing/secret}\n",
+		cfg: "rules: {paths: [rules.yaml]}\nstore: {snapshot_file: missing/snapshot}\ncheck_api: {reservation_secret_file: missing/secret}\n",
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	found := findings(t, cfg, func(c *config.Config) ([]error, error) {
-		return []error{fmt.Errorf("store: %s: is slow", c.Store.Snapshot)}, errors.Join(fmt.Errorf("check.secret_file: %s: no such file", c.Check.SecretFile), errors.New("out of memory"))
+		return []error{fmt.Errorf("store: %s: is slow", c.Store.SnapshotFile)}, errors.Join(fmt.Errorf("check_api.reservation_secret_file: %s: no such file", c.CheckAPI.ReservationSecretFile), errors.New("out of memory"))
 	})
 	found = append(found, findings(t, alone, nil)...)
 	ruleName := regexp.MustCompile(`^  - \{name: ([a-z-]+), (?:match|limit)`)
@@ -123,15 +122,15 @@ func TestWarningsHavePlaces(t *testing.T) {
 	if len(kinds) < 25 {
 		t.Errorf("only %d kinds of warnings were found in the sources", len(kinds))
 	}
-	for _, kind := range append(kinds, "on_limit: queue keeps nothing", "hardly ever denies", "serve would not start on this machine: check.secret_file") {
-		if !slices.ContainsFunc(found, func(f faults.Finding) bool { return regexp.MustCompile(kind).MatchString(f.Message) }) {
+	for _, kind := range append(kinds, "on_limit: queue needs listeners.gateway.address", "hardly ever denies", "sluice serve would not start on this host: check_api.reservation_secret_file") {
+		if !slices.ContainsFunc(found, func(f fileerrors.Diagnostic) bool { return regexp.MustCompile(kind).MatchString(f.Message) }) {
 			t.Errorf("the files of this test have nothing to warn of with %s: add it", kind)
 		}
 	}
 }
 
-// findings are what check finds in a file. Its text has the place in front of each.
-func findings(t *testing.T, path string, start func(*config.Config) ([]error, error)) []faults.Finding {
+// findings returns the errors and warnings of check for a file. The text has the position before each.
+func findings(t *testing.T, path string, start func(*config.Config) ([]error, error)) []fileerrors.Diagnostic {
 	t.Helper()
 	report, err := check.Files(t.Context(), check.Options{
 		Warn: true, IsAccounts: func([]byte) bool { return false }, Authentication: func(*config.Authentication) error { return nil }, Start: start,
@@ -151,7 +150,7 @@ func findings(t *testing.T, path string, start func(*config.Config) ([]error, er
 	return report.Findings
 }
 
-// warningKinds are the formats of all warnings in the sources of package rules, as regular expressions.
+// warningKinds returns the formats of all warnings in the sources of package rules, as regular expressions.
 func warningKinds(t *testing.T) (kinds []string) {
 	t.Helper()
 	files, err := filepath.Glob("../../../../rules/*.go")
@@ -207,7 +206,7 @@ func warningKinds(t *testing.T) (kinds []string) {
 	return kinds
 }
 
-// folded is the text of string literals that are joined; of what is not one it is empty.
+// folded returns the text of joined string literals, or "" for another expression.
 func folded(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:

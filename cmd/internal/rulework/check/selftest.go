@@ -9,15 +9,14 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/fileerrors"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// selftest spends every limit of a set in a store of its own until it denies. A limit that never does protects nothing,
-// whatever it says.
-func selftest(ctx context.Context, set *rules.Set) ([]faults.Finding, error) {
+// selftest uses up every limit of a set in a separate store until it denies. A limit that never denies has no effect.
+func selftest(ctx context.Context, set *rules.Set) ([]fileerrors.Diagnostic, error) {
 	t, err := newSelftester()
 	if err != nil {
 		return nil, err
@@ -44,16 +43,16 @@ func selftest(ctx context.Context, set *rules.Set) ([]faults.Finding, error) {
 	return t.found, nil
 }
 
-// limitPlace says which limit is tested.
+// limitPlace identifies the tested limit.
 type limitPlace struct {
 	at    rules.Position
 	rule  string
-	where string // in which tier or override
+	where string // tier or override
 }
 
 type selftester struct {
 	limiter *sluice.Limiter
-	found   []faults.Finding
+	found   []fileerrors.Diagnostic
 	keys    int
 }
 
@@ -105,12 +104,11 @@ func (t *selftester) rule(ctx context.Context, r *rules.Rule) error {
 	return nil
 }
 
-// maxSpends is how many takes a limit may need to be spent. Each takes as much as there is room for, so that a few are
-// enough unless each waits for its turn.
+// maxSpends is the maximum number of takes to use up a limit. Each takes as much as possible, so that a few are enough
+// unless each is delayed.
 const maxSpends = 100_000
 
-// spend takes all there is of a fresh key, in steps that become smaller, until not even one request of the rule's cost
-// is allowed.
+// spend uses up a new key in steps that become smaller, until not even one request of the rule's cost is allowed.
 func (t *selftester) spend(ctx context.Context, p limitPlace, rule *sluice.Rule, cost int64, wait time.Duration) error {
 	t.keys++
 	key := fmt.Sprintf("self-test-%d", t.keys)
@@ -131,10 +129,10 @@ func (t *selftester) spend(ctx context.Context, p limitPlace, rule *sluice.Rule,
 	}
 	verdict, advice := "can never deny", ""
 	if d := out[0].Delay; d > 0 {
-		verdict, advice = "hardly ever denies", fmt.Sprintf(", for who waits %s: lower max_delay", term.Duration(d))
+		verdict, advice = "hardly ever denies", fmt.Sprintf(" after a delay of %s: lower max_delay", term.Duration(d))
 	}
-	msg := fmt.Sprintf("%s%s: %v was spent %d times over and there was still room%s",
+	msg := fmt.Sprintf("%s%s: the self-test used the limit %v %d times over, and the next request was still allowed%s",
 		verdict, p.where, rule.Limit, maxSpends, advice)
-	t.found = append(t.found, faults.New("warning", p.at, p.rule, msg))
+	t.found = append(t.found, fileerrors.New("warning", p.at, p.rule, msg))
 	return nil
 }

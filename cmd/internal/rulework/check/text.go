@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// Write prints the report for people.
+// Write prints the report as text.
 func (r *Report) Write(w io.Writer) error {
 	s := term.NewStyle(w)
 	failures, warnings := 0, 0
@@ -34,7 +34,7 @@ func (r *Report) Write(w io.Writer) error {
 		rule := &r.Rules[i]
 		per, limit := strings.Join(rule.Per, ", "), rule.Limit
 		if per == "" {
-			per = "everybody"
+			per = "(all clients)"
 		}
 		if rule.Mode != "enforced" {
 			limit += " (" + rule.Mode + ")"
@@ -62,14 +62,14 @@ func (r *Report) Write(w io.Writer) error {
 	return err
 }
 
-// contents says what the files hold: "3 rules", "2 limits in domain auth".
+// contents describes the contents of the files: "3 rules", "2 limits in domain auth".
 func (r *Report) contents() string {
 	var parts []string
 	if n := len(r.Configurations); n > 0 {
-		parts = append(parts, term.Count(n, "configuration"))
+		parts = append(parts, term.Count(n, "configuration file"))
 	}
 	if n := len(r.Accounts); n > 0 {
-		parts = append(parts, term.Count(n, "file")+" of accounts")
+		parts = append(parts, term.Count(n, "account file"))
 	}
 	if len(r.Rules) > 0 || len(r.Domains) == 0 && len(r.Configurations) == 0 && len(r.Accounts) == 0 {
 		parts = append(parts, term.Count(len(r.Rules), "rule"))

@@ -1,3 +1,3 @@
-// Package describe says in words what rules limit: to who writes them, in a line for each, and to the developers who use an
-// API, in the page that `sluice limits` writes.
+// Package describe describes rules in words: for their authors in one line each, and for the users of an API in the
+// page of `sluice limits`.
 package describe

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// limitsText says limits to people who do not know rule files: "2 per second, bursts of 2".
+// limitsText describes limits for readers without knowledge of rule files: "2 per second, bursts of 2".
 func limitsText(list []rules.Limit, r *rules.Rule) string {
 	texts := make([]string, len(list))
 	for i := range list {
@@ -41,7 +41,7 @@ func limitText(l sluice.Limit, r *rules.Rule) string {
 	case sluice.LeakyQueue:
 		waiting := waitingText(&l, r)
 		if waiting == "" {
-			waiting = "of which none waits"
+			waiting = "none delayed"
 		}
 		return fmt.Sprintf("%s per %s, %s", n, unit, waiting)
 	case sluice.SlidingWindowLog, sluice.SlidingWindowCounter:
@@ -49,23 +49,23 @@ func limitText(l sluice.Limit, r *rules.Rule) string {
 	case sluice.FixedWindow:
 		text := fmt.Sprintf("%s per %s", n, unit)
 		if l.Align == sluice.AlignFirstRequest {
-			text += " from the first request on"
+			text += " from the first request"
 		}
 		if l.SoftExcess > 0 {
-			text += fmt.Sprintf(", for up to %s %s more", term.DurationInWords(l.SoftPeriod), term.Thousands(l.SoftExcess))
+			text += fmt.Sprintf(", plus %s for up to %s", term.Thousands(l.SoftExcess), term.DurationInWords(l.SoftPeriod))
 		}
 		return text
 	}
 	if l.Refill == sluice.RefillInterval {
-		return fmt.Sprintf("%s per %s, given all at once, at most %s saved up", n, unit, burst)
+		return fmt.Sprintf("%s per %s, added all at once, at most %s accumulated", n, unit, burst)
 	}
 	text := fmt.Sprintf("%s per %s, bursts of %s", n, unit, burst)
 	switch {
 	case l.Initial == 0 || l.Initial == l.Max():
 	case l.Initial < 0:
-		text += ", none at the first request"
+		text += ", starting with 0"
 	default:
-		text += fmt.Sprintf(", %s at the first request", term.Thousands(l.Initial))
+		text += fmt.Sprintf(", starting with %s", term.Thousands(l.Initial))
 	}
 	if waiting := waitingText(&l, r); waiting != "" {
 		text += ", " + waiting
@@ -73,9 +73,9 @@ func limitText(l sluice.Limit, r *rules.Rule) string {
 	return text
 }
 
-// waitingText says how many requests wait at the same time for a limit of a rule, and for how long: "up to 3 wait for their turn".
-// It is empty if none does. How many wait for a bucket is not said, and how long only about: of requests that come at the same moment
-// each is judged by those before it, before the store has told what is left, so that it may be one more or some fewer.
+// waitingText describes how many requests a limit of a rule delays at the same time, and for how long: "up to 3 delayed". It
+// is empty if the limit delays none. It gives no number for a bucket, and only an approximate delay: of requests that arrive
+// at the same moment, each is judged before the store returns the remaining quota, so that there may be one more or a few less.
 func waitingText(l *sluice.Limit, r *rules.Rule) string {
 	cost, n := max(1, r.Cost.Default), int64(0)
 	if r.MaxDelay > 0 {
@@ -85,22 +85,20 @@ func waitingText(l *sluice.Limit, r *rules.Rule) string {
 		if r.OnLimit != rules.OnLimitDelay || n == 0 {
 			return ""
 		}
-		return "then some wait for their turn, for about " + term.DurationInWords(r.MaxDelay) + " at most"
+		return "then delayed by about " + term.DurationInWords(r.MaxDelay) + " at most"
 	}
-	places, longest := l.Max()/cost-1, "" // the one that left last has a place until its time is over
+	places, longest := l.Max()/cost-1, "" // the request that left last keeps its place until its time is over
 	if r.MaxDelay > 0 && n < places {
-		places, longest = n, ", for "+term.DurationInWords(r.MaxDelay)+" at most"
+		places, longest = n, ", by "+term.DurationInWords(r.MaxDelay)+" at most"
 	}
 	switch {
 	case places <= 0:
 		return ""
-	case places == 1:
-		return "up to 1 waits for its turn" + longest
 	}
-	return "up to " + term.Thousands(places) + " wait for their turn" + longest
+	return "up to " + term.Thousands(places) + " delayed" + longest
 }
 
-// windowText is what stands behind per: "second", "3 hours", "calendar month (Asia/Seoul)".
+// windowText returns the text after per: "second", "3 hours", "calendar month (Asia/Seoul)".
 func windowText(l *sluice.Limit) string {
 	if l.Align == sluice.AlignCalendar {
 		zone := "UTC"
@@ -112,16 +110,16 @@ func windowText(l *sluice.Limit) string {
 	return strings.TrimPrefix(term.DurationInWords(l.Window), "1 ")
 }
 
-// perText says whom a rule counts for: "each user", "everybody together".
+// perText returns the key by which a rule counts, in words: "user", "all clients together".
 func perText(r *rules.Rule) string {
 	if len(r.Per) == 0 {
-		return "everybody together"
+		return "all clients together"
 	}
 	names := make([]string, len(r.Per))
 	for i := range r.Per {
 		names[i] = refText(r.Per[i].Name)
 	}
-	return "each " + strings.Join(names, " and ")
+	return strings.Join(names, " and ")
 }
 
 func refText(ref string) string {
@@ -147,12 +145,12 @@ func refText(ref string) string {
 	return ref
 }
 
-// notesText are the conditions under which requests count otherwise than one each.
+// notesText returns the conditions under which a request does not count as one.
 func notesText(r *rules.Rule) []string {
 	var notes []string
 	switch {
 	case r.Cost.From != nil:
-		notes = append(notes, "the cost of a request depends on it: "+refText(r.Cost.From.Name))
+		notes = append(notes, "the cost varies by request: "+refText(r.Cost.From.Name))
 	case r.Cost.Default > 1:
 		notes = append(notes, "each request counts as "+term.Thousands(r.Cost.Default))
 	}
@@ -164,13 +162,13 @@ func notesText(r *rules.Rule) []string {
 				texts[i] += " to " + strconv.Itoa(s.To)
 			}
 		}
-		notes = append(notes, "only answers with status "+strings.Join(texts, ", ")+" count")
+		notes = append(notes, "only responses with status "+strings.Join(texts, ", ")+" count")
 	}
 	if r.ActualCost != nil {
-		notes = append(notes, "what a request has really cost is known, and charged, when it is answered")
+		notes = append(notes, "the actual cost of a request is charged after its response")
 	}
 	if r.ChargeDenied {
-		notes = append(notes, "requests that are refused count too")
+		notes = append(notes, "denied requests count too")
 	}
 	if note := missingText(r); note != "" {
 		notes = append(notes, note)
@@ -180,15 +178,15 @@ func notesText(r *rules.Rule) []string {
 	}
 	switch r.OnLimit {
 	case rules.OnLimitDelay:
-		notes = append(notes, "requests over the limit wait for their turn while there is room")
+		notes = append(notes, "requests over the limit are delayed if possible, otherwise denied")
 	case rules.OnLimitQueue:
-		notes = append(notes, "requests over the limit are kept and done later")
+		notes = append(notes, "requests over the limit are queued and processed later")
 	case rules.OnLimitDeny:
 	}
 	return notes
 }
 
-// missingText says what a request gets that lacks what the rule counts by, if it is denied for it.
+// missingText describes the response to a request without an attribute of the key, if the rule rejects it.
 func missingText(r *rules.Rule) string {
 	if r.OnMissing != rules.MissingReject || len(r.Per) == 0 {
 		return ""
@@ -197,22 +195,22 @@ func missingText(r *rules.Rule) string {
 	for i := range r.Per {
 		names[i] = "the " + refText(r.Per[i].Name)
 	}
-	return "a request that lacks " + strings.Join(names, " or ") + " is answered with " + statusText(http.StatusForbidden)
+	return "requests without " + strings.Join(names, " or ") + " get " + statusText(http.StatusForbidden)
 }
 
-// denialText says what a request over the limit gets, if that is not the default response.
+// denialText describes the response to a request over the limit, if it is not the default.
 func denialText(r *rules.Rule) string {
 	var parts []string
 	if status := denialStatus(r); status != http.StatusTooManyRequests {
 		parts = append(parts, statusText(status))
 	}
 	if r.Denial.Body != "" {
-		parts = append(parts, "a body of their own")
+		parts = append(parts, "a custom body")
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return "requests over the limit are answered with " + strings.Join(parts, " and ")
+	return "requests over the limit get " + strings.Join(parts, " and ")
 }
 
 func denialStatus(r *rules.Rule) int { return cmp.Or(r.Denial.Status, http.StatusTooManyRequests) }

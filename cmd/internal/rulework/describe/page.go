@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Page is what outside developers are told. Its fields are for programs to rely on.
+// Page is the documentation of limits for users of an API. Its fields are stable for programs.
 type Page struct {
 	Title    string              `json:"title"`
 	Tiers    []string            `json:"tiers"` // columns, from the strictest to the most generous
@@ -20,22 +20,22 @@ type Page struct {
 	Headers  []publicHeader      `json:"headers"`
 	Examples []examples.Response `json:"-"` // the first of each kind among those of the limits
 
-	Intro  []string `json:"-"` // what happens over a limit, one paragraph each
+	Intro  []string `json:"-"` // responses to requests over a limit, one paragraph each
 	Advice []string `json:"-"` // for the author, not for the page
 }
 
 type publicLimit struct {
-	Name     string              `json:"name"` // as headers have it
-	What     string              `json:"what"`
-	Requests string              `json:"requests"`
-	Who      string              `json:"who"`
-	Limit    string              `json:"limit"`
-	Tiers    []string            `json:"tiers"` // one for each of the page's tiers; empty: the limit
-	Notes    []string            `json:"notes"`
-	Examples []examples.Response `json:"examples"` // one for each outcome that a request over the limit can have
+	Name        string              `json:"name"` // as headers have it
+	Description string              `json:"what"`
+	Requests    string              `json:"requests"`
+	CountedPer  string              `json:"who"`
+	Limit       string              `json:"limit"`
+	Tiers       []string            `json:"tiers"` // one for each of the page's tiers; empty: the limit
+	Notes       []string            `json:"notes"`
+	Examples    []examples.Response `json:"examples"` // one for each outcome that a request over the limit can have
 }
 
-// NewPage is the page about the rules that everybody may know of.
+// NewPage returns the page about the public rules.
 func NewPage(set *rules.Set, title string) *Page {
 	d := &Page{Title: title, Tiers: []string{}, Limits: []publicLimit{}, Headers: slices.Clone(publicHeaders)}
 	cfg := set.Config()
@@ -54,7 +54,7 @@ func NewPage(set *rules.Set, title string) *Page {
 		d.add(r, columns)
 	}
 	if len(cfg.Domains) > 0 {
-		d.Advice = append(d.Advice, "the limits of Envoy domains are not listed: outside developers do not know descriptors")
+		d.Advice = append(d.Advice, "the page omits the limits of Envoy domains, because users of an API do not see descriptors")
 	}
 	d.addExamples(set, public)
 	d.nameStatuses(public)
@@ -63,7 +63,7 @@ func NewPage(set *rules.Set, title string) *Page {
 
 func (d *Page) add(r *rules.Rule, columns []tierColumn) {
 	l := publicLimit{
-		Name: r.Name, What: r.Description, Requests: requestText(&r.Match), Who: perText(r),
+		Name: r.Name, Description: r.Description, Requests: requestText(&r.Match), CountedPer: perText(r),
 		Limit: limitsText(r.Limits, r), Tiers: make([]string, len(columns)), Notes: append([]string{}, notesText(r)...),
 		Examples: []examples.Response{},
 	}
@@ -74,24 +74,24 @@ func (d *Page) add(r *rules.Rule, columns []tierColumn) {
 			}
 		}
 	}
-	if l.What == "" {
-		l.What = r.Name
+	if l.Description == "" {
+		l.Description = r.Name
 		if len(otherRefs(r)) > 0 {
 			d.Advice = append(d.Advice,
-				fmt.Sprintf("%v: rule %s has conditions that the page does not tell: give it a description", r.Pos, r.Name))
+				fmt.Sprintf("%v: rule %s has conditions that the page does not show: add a description to the rule", r.Pos, r.Name))
 		}
 	}
 	d.Limits = append(d.Limits, l)
 }
 
-// tierColumn is a column for one value of an attribute that tiers go by.
+// tierColumn is a column for one value of an attribute that chooses tiers.
 type tierColumn struct {
 	by, value, title string
-	rate             float64 // in the first rule that has the tier
+	rate             float64 // in the first rule with the tier
 }
 
-// tierColumns lists the tiers of all rules, those of one attribute together and in the order of their generosity, which
-// is the order in which people think of plans. The file's own order is not known.
+// tierColumns returns the tiers of all rules, those of one attribute together and ordered by generosity, which is the
+// usual order of plans. The order in the file is unknown.
 func tierColumns(list []*rules.Rule) []tierColumn {
 	var columns []tierColumn
 	attributes := make(map[string]int)
@@ -119,7 +119,7 @@ func tierColumns(list []*rules.Rule) []tierColumn {
 	return columns
 }
 
-// generosity orders limits by the highest rate among them, which is the one that plans are advertised with.
+// generosity returns the highest rate of some limits, with which plans are advertised.
 func generosity(list []rules.Limit) float64 {
 	most := 0.0
 	for i := range list {

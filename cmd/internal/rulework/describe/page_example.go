@@ -8,54 +8,54 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// publicHeader is a header that callers get.
+// publicHeader is a response header that clients get.
 type publicHeader struct {
 	Name    string `json:"name"`
-	On      string `json:"on"` // which responses have it
+	On      string `json:"responses"` // which responses have it
 	Meaning string `json:"meaning"`
 }
 
-// denied stands for the statuses of requests over a limit; see nameStatuses.
+// denied is the placeholder for the statuses of requests over a limit; see nameStatuses.
 const denied = "{denied}"
 
 var publicHeaders = []publicHeader{
-	{"X-Ratelimit-Limit", "all", "how much a window, or a burst, holds"},
-	{"X-Ratelimit-Remaining", "all", "how much of it is left"},
-	{"X-Ratelimit-Reset", "all", "seconds until all of it is there again; on " + denied + ", until a retry can succeed, and not sent if none can"},
+	{"X-Ratelimit-Limit", "all", "quota of a window, or size of a burst"},
+	{"X-Ratelimit-Remaining", "all", "remaining quota"},
+	{"X-Ratelimit-Reset", "all", "seconds until the quota is fully reset; on " + denied + ", until a retry can succeed, and absent if no retry can"},
 	{"X-Ratelimit-Retry-After", denied, "seconds until a retry can succeed"},
-	{"Retry-After", denied, "the same"},
+	{"Retry-After", denied, "same as X-Ratelimit-Retry-After"},
 	{"Ratelimit-Policy", "all", "the limits that apply: name, quota (q) and window in seconds (w)"},
-	{"Ratelimit", "all", "of each, on " + denied + " of those that denied: name, what remains (r) and for how many seconds (t)"},
+	{"Ratelimit", "all", "state of each limit, on " + denied + " of the denying limits only: name, remaining quota (r) and seconds until the quota is restored (t)"},
 	{
-		"X-Ratelimit-Degraded", "any", "sent only if the counts did not decide: local (one server counted by itself), open (allowed uncounted), " +
-			"closed (503) or suspended (the limit is off)",
+		"X-Ratelimit-Degraded", "any", "present only if the shared counts did not decide: local (one server counted alone), open (allowed without counting), " +
+			"closed (503) or suspended (limit not enforced)",
 	},
 }
 
-// outcomeHeaders are the headers of outcomes that only some rules have, and what such an outcome means.
+// outcomeHeaders are the headers of outcomes that only some rules have, with a description of the outcome.
 var outcomeHeaders = []struct {
 	when, intro string
 	headers     []publicHeader
 }{
 	{
-		examples.Queued, "Some requests over a limit are queued instead: 202 Accepted. They are carried out later. Do not send them again; " +
+		examples.Queued, "Some requests over a limit are queued instead: 202 Accepted. They are processed later. Do not send them again; " +
 			"GET the status URL for the result.",
 		[]publicHeader{
 			{"Location", "202", "the status URL"},
-			{"Retry-After", "202", "seconds until there may be room for the request"},
+			{"Retry-After", "202", "seconds until the request may be processed"},
 		},
 	},
 	{
-		examples.Delayed, "Some requests over a limit are delayed: the response comes later, when there is room. If too many wait, or it would wait for too long, " +
-			"it is " + denied + " at once.",
-		[]publicHeader{{"X-Ratelimit-Delay", "after a delay", "seconds that the request has waited"}},
+		examples.Delayed, "Some requests over a limit are delayed: the response comes later. If too many requests wait, or the delay would be too long, " +
+			"the response is " + denied + " at once.",
+		[]publicHeader{{"X-Ratelimit-Delay", "delayed", "seconds by which the request was delayed"}},
 	},
 	{
-		examples.Unavailable, "While requests cannot be counted, some are answered with 503 Service Unavailable and are not carried out. " +
-			"Such responses have no counts.",
+		examples.Unavailable, "While requests cannot be counted, some get 503 Service Unavailable and are not processed. " +
+			"These responses contain no quota.",
 		[]publicHeader{
 			{"Retry-After", "503", "seconds until a retry may succeed"},
-			{"X-Ratelimit-Retry-After", "503", "the same"},
+			{"X-Ratelimit-Retry-After", "503", "same as Retry-After"},
 		},
 	},
 }

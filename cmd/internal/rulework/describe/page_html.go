@@ -9,10 +9,10 @@ import (
 //go:embed page.html
 var pageHTML string
 
-// pageTemplate escapes all that comes from rules by where it stands.
+// pageTemplate escapes all values of rules according to their context.
 var pageTemplate = template.Must(template.New("limits").Parse(pageHTML))
 
-// WriteHTML writes a page that needs nothing else.
+// WriteHTML writes a self-contained page.
 func (d *Page) WriteHTML(w io.Writer) error {
 	rows := d.rows()
 	return pageTemplate.Execute(w, struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// denialStatuses are the statuses of requests over the limits of rules, in the order of the rules.
+// denialStatuses returns the statuses of requests over the limits of rules, in the order of the rules.
 func denialStatuses(public []*rules.Rule) []int {
 	var all []int
 	for _, r := range public {
@@ -23,10 +23,10 @@ func denialStatuses(public []*rules.Rule) []int {
 	return all
 }
 
-// denialIntro says what a request over a limit gets, one paragraph each.
+// denialIntro describes the responses to requests over a limit, one paragraph each.
 func denialIntro(public []*rules.Rule) []string {
 	statuses := denialStatuses(public)
-	text := "A request over a limit is answered with " + statusText(statuses[0])
+	text := "A request over a limit gets " + statusText(statuses[0])
 	if len(statuses) > 1 {
 		var others []string
 		for _, status := range statuses {
@@ -34,8 +34,8 @@ func denialIntro(public []*rules.Rule) []string {
 				others = append(others, statusText(status))
 			}
 		}
-		text = "A request over a limit is answered with " + statusText(http.StatusTooManyRequests) +
-			", or with " + strings.Join(others, " or ") + " where the notes say so,"
+		text = "A request over a limit gets " + statusText(http.StatusTooManyRequests) +
+			", or " + strings.Join(others, " or ") + " where noted,"
 	}
 	own := 0
 	for _, r := range public {
@@ -49,10 +49,10 @@ func denialIntro(public []*rules.Rule) []string {
 	case own == len(public):
 		body = ", in its headers"
 	default:
-		body = ", in its headers, and as JSON in its body unless that is the limit's own"
+		body = ", in its headers, and as JSON in its body unless the limit has a custom body"
 	}
-	text += " and is not carried out. The answer says when to try again" + body + ". Answers to requests that are allowed under " +
-		"a limit have headers too, so that you see the limit before you reach it."
+	text += " and is not processed. The response contains the time until a retry can succeed" + body + ". Responses to allowed requests " +
+		"have headers too, so that you see the limit before you reach it."
 	intro := []string{text}
 	if slices.ContainsFunc(public, mayExceed) {
 		intro = append(intro, exceedsIntro)
@@ -67,10 +67,9 @@ func mayExceed(r *rules.Rule) bool {
 	})
 }
 
-const exceedsIntro = "A request that costs more than a limit ever allows is answered with 429 Too Many Requests and no time to try " +
-	"again: it is never allowed."
+const exceedsIntro = "A request whose cost exceeds a limit gets 429 Too Many Requests without a retry time: it is never allowed."
 
-// nameStatuses names the statuses of the rules where headers and paragraphs name that of a denial.
+// nameStatuses replaces the placeholder of a denial's status in headers and paragraphs by the statuses of the rules.
 func (d *Page) nameStatuses(public []*rules.Rule) {
 	var all []string
 	for _, status := range denialStatuses(public) {

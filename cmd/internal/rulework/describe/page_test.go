@@ -24,22 +24,22 @@ import (
 func TestLimitInWords(t *testing.T) {
 	fixed := func(l sluice.Limit) sluice.Limit { return l.WithAlgorithm(sluice.FixedWindow) }
 	for want, limit := range map[string]sluice.Limit{
-		"2 per second, bursts of 2":                                sluice.PerSecond(2),
-		"10,000 per second, bursts of 20,000":                      sluice.PerSecond(10_000).WithBurst(20_000),
-		"100 per minute, bursts of 100, 10 at the first request":   sluice.PerMinute(100).WithInitial(10),
-		"100 per minute, bursts of 100, none at the first request": sluice.PerMinute(100).WithInitial(0),
-		"100 per minute, bursts of 100":                            sluice.PerMinute(100).WithInitial(100),
-		"300 per 3 hours, bursts of 300":                           sluice.Per(300, 3*time.Hour),
-		"5 per week":                                               fixed(sluice.PerWeek(5)),
-		"5 per day from the first request on":                      fixed(sluice.PerDay(5)).WithAlign(sluice.AlignFirstRequest),
-		"2 in any minute":                                          sluice.PerMinute(2).WithAlgorithm(sluice.SlidingWindowLog),
-		"7 in any 90 seconds":                                      sluice.Per(7, 90*time.Second).WithAlgorithm(sluice.SlidingWindowCounter),
-		"1 per second, up to 2 wait for their turn":                sluice.PerSecond(1).WithBurst(3).WithAlgorithm(sluice.LeakyQueue),
-		"10 per minute, for up to 10 seconds 2 more":               fixed(sluice.PerMinute(10)).WithSoftExcess(2, 10*time.Second),
-		"1,000 per calendar month (UTC)":                           sluice.PerCalendar(1000, sluice.CalendarMonth, nil),
-		"4 per minute, given all at once, at most 4 saved up":      {Count: 4, Window: time.Minute, Refill: sluice.RefillInterval},
-		"1 per 1.5ms, bursts of 1":                                 sluice.Every(1500 * time.Microsecond),
-		"1,234,567 per 366 days, bursts of 1,234,567":              sluice.Per(1_234_567, 366*24*time.Hour),
+		"2 per second, bursts of 2":                              sluice.PerSecond(2),
+		"10,000 per second, bursts of 20,000":                    sluice.PerSecond(10_000).WithBurst(20_000),
+		"100 per minute, bursts of 100, starting with 10":        sluice.PerMinute(100).WithInitial(10),
+		"100 per minute, bursts of 100, starting with 0":         sluice.PerMinute(100).WithInitial(0),
+		"100 per minute, bursts of 100":                          sluice.PerMinute(100).WithInitial(100),
+		"300 per 3 hours, bursts of 300":                         sluice.Per(300, 3*time.Hour),
+		"5 per week":                                             fixed(sluice.PerWeek(5)),
+		"5 per day from the first request":                       fixed(sluice.PerDay(5)).WithAlign(sluice.AlignFirstRequest),
+		"2 in any minute":                                        sluice.PerMinute(2).WithAlgorithm(sluice.SlidingWindowLog),
+		"7 in any 90 seconds":                                    sluice.Per(7, 90*time.Second).WithAlgorithm(sluice.SlidingWindowCounter),
+		"1 per second, up to 2 delayed":                          sluice.PerSecond(1).WithBurst(3).WithAlgorithm(sluice.LeakyQueue),
+		"10 per minute, plus 2 for up to 10 seconds":             fixed(sluice.PerMinute(10)).WithSoftExcess(2, 10*time.Second),
+		"1,000 per calendar month (UTC)":                         sluice.PerCalendar(1000, sluice.CalendarMonth, nil),
+		"4 per minute, added all at once, at most 4 accumulated": {Count: 4, Window: time.Minute, Refill: sluice.RefillInterval},
+		"1 per 1.5ms, bursts of 1":                               sluice.Every(1500 * time.Microsecond),
+		"1,234,567 per 366 days, bursts of 1,234,567":            sluice.Per(1_234_567, 366*24*time.Hour),
 	} {
 		if got := limitText(limit, &rules.Rule{}); got != want {
 			t.Errorf("%v: %q, want %q", limit, got, want)
@@ -47,18 +47,19 @@ func TestLimitInWords(t *testing.T) {
 	}
 }
 
-// The page says how many requests wait: as many as the middleware delays of those that come at the same moment.
+// The page states the number of delayed requests: as many as the middleware delays of those that arrive at the same
+// moment.
 func TestWaitingInWords(t *testing.T) {
 	for rule, want := range map[string]string{
-		"limit: {rate: 2/s, burst: 4}":                                           "2 per second, up to 3 wait for their turn",
-		"limit: {rate: 2/s, burst: 4}, max_delay: 1s":                            "2 per second, up to 2 wait for their turn, for 1 second at most",
-		"limit: {rate: 2/s, burst: 4}, max_delay: 1m":                            "2 per second, up to 3 wait for their turn",
-		"limit: {rate: 2/s, burst: 1}":                                           "2 per second, of which none waits",
-		"limit: {rate: 2/s, burst: 4}, max_delay: 100ms":                         "2 per second, of which none waits",
-		"limit: {rate: 2/s, burst: 4, algorithm: token_bucket}, max_delay: 1s":   "2 per second, bursts of 4, then some wait for their turn, for about 1 second at most",
-		"limit: {rate: 2/s, burst: 4, algorithm: leaky_bucket}, max_delay: 2s":   "2 per second, bursts of 4, then some wait for their turn, for about 2 seconds at most",
-		"limit: {rate: 2/s, burst: 6}, cost: 2":                                  "2 per second, up to 2 wait for their turn",
-		"limit: {rate: 2/s, burst: 6}, cost: 2, max_delay: 1s":                   "2 per second, up to 1 waits for its turn, for 1 second at most",
+		"limit: {rate: 2/s, burst: 4}":                                           "2 per second, up to 3 delayed",
+		"limit: {rate: 2/s, burst: 4}, max_delay: 1s":                            "2 per second, up to 2 delayed, by 1 second at most",
+		"limit: {rate: 2/s, burst: 4}, max_delay: 1m":                            "2 per second, up to 3 delayed",
+		"limit: {rate: 2/s, burst: 1}":                                           "2 per second, none delayed",
+		"limit: {rate: 2/s, burst: 4}, max_delay: 100ms":                         "2 per second, none delayed",
+		"limit: {rate: 2/s, burst: 4, algorithm: token_bucket}, max_delay: 1s":   "2 per second, bursts of 4, then delayed by about 1 second at most",
+		"limit: {rate: 2/s, burst: 4, algorithm: leaky_bucket}, max_delay: 2s":   "2 per second, bursts of 4, then delayed by about 2 seconds at most",
+		"limit: {rate: 2/s, burst: 6}, cost: 2":                                  "2 per second, up to 2 delayed",
+		"limit: {rate: 2/s, burst: 6}, cost: 2, max_delay: 1s":                   "2 per second, up to 1 delayed, by 1 second at most",
 		"limit: {rate: 2/s, burst: 4, algorithm: token_bucket}, max_delay: 10ms": "2 per second, bursts of 4",
 	} {
 		set := setOf(t, "rules: [{name: r, on_limit: delay, "+rule+"}]")
@@ -67,7 +68,7 @@ func TestWaitingInWords(t *testing.T) {
 			t.Errorf("%s: %q, want %q", rule, got, want)
 		}
 		if strings.Contains(got, "bursts") {
-			continue // no number is told
+			continue // the page has no number
 		}
 		waiting := 0
 		if _, text, ok := strings.Cut(got, "up to "); ok {
@@ -97,8 +98,8 @@ func TestWaitingInWords(t *testing.T) {
 	}
 }
 
-// The page tells what a request over a limit gets: the statuses of the rules, which of them have a body of their own, and that a
-// request which lacks what is counted gets 403.
+// The page describes the responses to requests over a limit: the statuses of the rules, which of them have a custom
+// body, and that a request without an attribute of the key gets 403.
 func TestDenialsAreTold(t *testing.T) {
 	for _, test := range []struct {
 		rules string
@@ -107,45 +108,45 @@ func TestDenialsAreTold(t *testing.T) {
 	}{
 		{
 			"[{name: a, match: {path: /a}, limit: 1/min}]",
-			[]string{"answered with 429 Too Many Requests and is not carried out", "in its headers and as JSON in its body", "Retry-After 429 the same"},
-			[]string{"403", "own"},
+			[]string{"gets 429 Too Many Requests and is not processed", "in its headers and as JSON in its body", "Retry-After 429 same as X-Ratelimit-Retry-After"},
+			[]string{"403", "custom"},
 		},
 		{
 			"[{name: a, match: {path: /a}, limit: 1/min, denial: {status: 403}}]",
 			[]string{
-				"answered with 403 Forbidden and is not carried out", "in its headers and as JSON in its body",
-				"HTTP/1.1 403 Forbidden", "Retry-After 403 the same", "on 403, until a retry can succeed",
+				"gets 403 Forbidden and is not processed", "in its headers and as JSON in its body",
+				"HTTP/1.1 403 Forbidden", "Retry-After 403 same as X-Ratelimit-Retry-After", "on 403, until a retry can succeed",
 			},
 			[]string{"429"},
 		},
 		{
 			"[{name: a, match: {path: /a}, limit: 1/min, denial: {status: 403, body: later}}, {name: b, match: {path: /b}, limit: 1/min}]",
 			[]string{
-				"Notes       requests over the limit are answered with 403 Forbidden and a body of their own",
-				"answered with 429 Too Many Requests, or with 403 Forbidden where the notes say so, and is not carried out",
-				"HTTP/1.1 403 Forbidden", "HTTP/1.1 429 Too Many Requests", "\n    later\n", "Retry-After 403, 429 the same", "on 403 or 429, until",
-				"in its headers, and as JSON in its body unless that is the limit's own",
+				"Notes        requests over the limit get 403 Forbidden and a custom body",
+				"gets 429 Too Many Requests, or 403 Forbidden where noted, and is not processed",
+				"HTTP/1.1 403 Forbidden", "HTTP/1.1 429 Too Many Requests", "\n    later\n", "Retry-After 403, 429 same as X-Ratelimit-Retry-After", "on 403 or 429, until",
+				"in its headers, and as JSON in its body unless the limit has a custom body",
 			},
 			nil,
 		},
 		{
 			"[{name: a, match: {path: /a}, limit: 1/min, denial: {status: 429, body: later}}]",
-			[]string{"Notes       requests over the limit are answered with a body of their own", "in its headers. Answers"},
+			[]string{"Notes        requests over the limit get a custom body", "in its headers. Responses"},
 			[]string{"as JSON"},
 		},
 		{
-			"[{name: a, match: {path: /a}, per: ['header:X-User', ip], missing: deny, limit: 1/min}]",
-			[]string{"Notes       a request that lacks the value of the header X-User or the address is answered with 403 Forbidden"},
+			"[{name: a, match: {path: /a}, per: ['header:X-User', ip], on_missing: reject, limit: 1/min}]",
+			[]string{"Notes        requests without the value of the header X-User or the address get 403 Forbidden"},
 			nil,
 		},
 		{
-			"[{name: a, match: {path: /a}, per: 'header:X-User', missing: deny, limit: 1/min, description: x}, {name: b, match: {path: /b}, missing: deny, limit: 1/min}]",
-			[]string{"a request that lacks the value of the header X-User is answered with 403 Forbidden"},
+			"[{name: a, match: {path: /a}, per: 'header:X-User', on_missing: reject, limit: 1/min, description: x}, {name: b, match: {path: /b}, on_missing: reject, limit: 1/min}]",
+			[]string{"requests without the value of the header X-User get 403 Forbidden"},
 			nil,
 		},
 		{
 			"[{name: a, match: {path: /a}, limit: 5/h, cost: {header: X-Cost}, denial: {status: 403}}]",
-			[]string{"A request that costs more than a limit ever allows is answered with 429 Too Many Requests", "not sent if none can"},
+			[]string{"A request whose cost exceeds a limit gets 429 Too Many Requests", "absent if no retry can"},
 			nil,
 		},
 	} {
@@ -179,8 +180,8 @@ rules:
 	}
 }
 
-// The header that says who decided is explained whatever the rules: a limit may be suspended, and local and open are sent with 200
-// and 429 as closed is with 503.
+// The header with the source of a decision is explained for any rules: a limit may be suspended, and local and open are
+// sent with 200 and 429 like closed with 503.
 func TestDegradedIsExplained(t *testing.T) {
 	d := NewPage(setOf(t, "rules: [{name: a, match: {path: /a}, limit: 1/min}]"), "")
 	i := slices.IndexFunc(d.Headers, func(h publicHeader) bool { return h.Name == "X-Ratelimit-Degraded" })
@@ -194,7 +195,7 @@ func TestDegradedIsExplained(t *testing.T) {
 	}
 }
 
-// Every header of the examples is explained: the middleware makes the one, people write the other.
+// Every header of the examples is explained.
 func TestEveryHeaderIsExplained(t *testing.T) {
 	d := NewPage(setOf(t, `
 rules:

@@ -8,23 +8,23 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// backoff is advice for callers, one paragraph each.
+// backoff is advice for clients, one paragraph each.
 var backoff = []string{
-	"Wait for as long as Retry-After says before you try again, and a random moment longer, so that your processes " +
-		"do not all come back at once.",
-	"If an answer lacks the header, or none came, wait twice as long after each failure, with a random part: up to " +
-		"1, 2, 4, 8 seconds, and so on to a minute.",
-	"Give up after a few tries and report the error. Repeat only requests that may be done twice.",
-	"Better, stay below the limit: spread your requests so that what remains lasts until the reset, and keep answers " +
-		"that do not change.",
+	"Wait for the seconds in Retry-After before you retry, plus a random delay, so that your processes do not all " +
+		"retry at the same time.",
+	"If the response has no Retry-After, or there is no response, use exponential backoff with jitter: wait a random " +
+		"time of up to 1, 2, 4, 8 seconds, and so on up to 60 seconds.",
+	"Give up after a few attempts and report the error. Retry only idempotent requests.",
+	"Better, stay below the limit: spread your requests so that the remaining quota lasts until the reset, and cache " +
+		"responses that do not change.",
 }
 
-// sameLimit is the cell of a plan that has no limit of its own.
-const sameLimit = "the same"
+// sameLimit is the cell of a plan without its own limit.
+const sameLimit = "same limit"
 
-// cells are a limit's row, without the columns that no limit uses.
+// cells returns a limit's row, without the columns that no limit uses.
 func (d *Page) cells(l *publicLimit) []string {
-	row := []string{l.What, l.Requests, l.Who, l.Limit}
+	row := []string{l.Description, l.Requests, l.CountedPer, l.Limit}
 	for _, tier := range l.Tiers {
 		if tier == "" {
 			tier = sameLimit
@@ -34,9 +34,9 @@ func (d *Page) cells(l *publicLimit) []string {
 	return append(row, strings.Join(l.Notes, "; "))
 }
 
-// rows is the table of limits with its heading. Columns that are empty throughout are left out.
+// rows returns the table of limits with its heading. Columns that are empty throughout are left out.
 func (d *Page) rows() [][]string {
-	head := append([]string{"What", "Requests", "Counts for", "Limit"}, d.Tiers...)
+	head := append([]string{"Description", "Requests", "Counted per", "Limit"}, d.Tiers...)
 	rows := [][]string{append(head, "Notes")}
 	for i := range d.Limits {
 		rows = append(rows, d.cells(&d.Limits[i]))
@@ -88,7 +88,8 @@ func (d *Page) WriteText(w io.Writer) error {
 	return err
 }
 
-// writeBlocks writes a block for each limit: a table with a column for each plan would be wider than a terminal.
+// writeBlocks writes a block for each limit, because a table with a column for each plan would be wider than a
+// terminal.
 func (d *Page) writeBlocks(w io.Writer) error {
 	rows := d.rows()
 	for _, row := range rows[1:] {
@@ -126,7 +127,7 @@ func (d *Page) WriteMarkdown(w io.Writer) error {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "\n## Over a limit\n\n%s\n\n| Header | On | Meaning |\n|---|---|---|\n", strings.Join(d.Intro, "\n\n"))
+	fmt.Fprintf(&b, "\n## Requests over a limit\n\n%s\n\n| Header | On | Meaning |\n|---|---|---|\n", strings.Join(d.Intro, "\n\n"))
 	for _, h := range d.Headers {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", h.Name, h.On, markdownText(h.Meaning))
 	}
@@ -134,7 +135,7 @@ func (d *Page) WriteMarkdown(w io.Writer) error {
 		e := &d.Examples[i]
 		fmt.Fprintf(&b, "\n%s:\n\n%s", markdownText(e.Heading()), indent(e.String()))
 	}
-	b.WriteString("\n## How to wait\n\n")
+	b.WriteString("\n## Retries and backoff\n\n")
 	for _, p := range backoff {
 		fmt.Fprintf(&b, "- %s\n", markdownText(p))
 	}
@@ -142,7 +143,7 @@ func (d *Page) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// markdownText escapes what Markdown takes for something else, HTML included, and makes one line of it.
+// markdownText escapes characters with a meaning in Markdown or HTML, and joins the lines.
 func markdownText(s string) string {
 	var b strings.Builder
 	for _, r := range oneLine(s) {

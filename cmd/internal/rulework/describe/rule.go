@@ -7,8 +7,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Match says in a few words what requests a rule is for: "POST /posts", and the names of what else it asks for. The
-// values are left out: they may be secrets, and the line is to fit on a screen.
+// Match describes the requests that a rule matches in a few words: "POST /posts", and the names of further conditions.
+// It leaves out their values: they may be secrets, and the line must fit on a screen.
 func Match(r *rules.Rule) string {
 	text := requestText(&r.Match)
 	if others := otherRefs(r); len(others) > 0 {
@@ -17,7 +17,7 @@ func Match(r *rules.Rule) string {
 	return text
 }
 
-// requestText is the part of a condition that anybody may know: method, host and path.
+// requestText returns the public part of a condition: method, host and path.
 func requestText(m *rules.Match) string {
 	var method, host, path string
 	for i := range m.Predicates {
@@ -41,7 +41,7 @@ func requestText(m *rules.Match) string {
 	}
 }
 
-// values joins what a condition compares with: GET|HEAD, !GET, /static/*.
+// values joins the values of a condition: GET|HEAD, !GET, /static/*.
 func values(p *rules.Predicate, exact []string) string {
 	all := append([]string(nil), exact...)
 	for _, s := range p.Prefixes {
@@ -67,7 +67,7 @@ func values(p *rules.Predicate, exact []string) string {
 	return text
 }
 
-// otherRefs are the attributes that a rule's conditions ask for beyond method, host and path.
+// otherRefs returns the attributes of a rule's conditions other than method, host and path.
 func otherRefs(r *rules.Rule) []string {
 	var names []string
 	seen := map[string]bool{"method": true, "host": true, "path": true}
@@ -86,7 +86,7 @@ func otherRefs(r *rules.Rule) []string {
 	return names
 }
 
-// Limits is a rule's limits in the words of rule files, and what else there is.
+// Limits returns a rule's limits as in rule files, and the numbers of tiers and overrides.
 func Limits(r *rules.Rule) string {
 	texts := make([]string, len(r.Limits))
 	for i := range r.Limits {

@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Response is a response that a caller of an API gets.
+// Response is a response that a client of an API gets.
 type Response struct {
 	When    string   `json:"when"`
 	Request string   `json:"request"`
@@ -26,13 +26,13 @@ type Response struct {
 	Body    string   `json:"body"`
 }
 
-// Header is a line of a response.
+// Header is a header line of a response.
 type Header struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// When a response is sent.
+// Outcomes of the recorded requests.
 const (
 	Over        = "over the limit"
 	Queued      = "over the limit, queued"
@@ -40,17 +40,17 @@ const (
 	Unavailable = "while requests cannot be counted"
 )
 
-var errNoRequest = errors.New("no request that it matches follows from its conditions")
+var errNoRequest = errors.New("cannot derive a matching request from its conditions")
 
-// Record returns the responses that a request gets which the rule matches: one of each outcome over the rule's limit, and one
-// for a store that is unavailable if a rule fails closed. They are recorded under all rules that are not hidden, of which the others
-// have room.
+// Record returns the responses to a request that the rule matches: one for each outcome over the rule's limit, and one
+// for an unavailable store if a rule fails closed. They are recorded under all rules that are not hidden; the limits of
+// the others are not reached.
 func Record(set *rules.Set, r *rules.Rule) ([]Response, error) {
 	cfg := *set.Config()
 	cfg.Rules = slices.DeleteFunc(slices.Clone(cfg.Rules), func(r rules.Rule) bool { return r.Hidden })
 	for i := range cfg.Rules {
 		if cfg.Rules[i].Name == r.Name {
-			cfg.Rules[i].EnforceBasisPoints = 0 // keys for which it is enforced get this
+			cfg.Rules[i].EnforceBasisPoints = 0 // as for keys for which it is enforced
 		}
 	}
 	public, err := rules.New(cfg)
@@ -73,11 +73,11 @@ func Record(set *rules.Set, r *rules.Rule) ([]Response, error) {
 type recording struct {
 	set     *rules.Set
 	http    *sample.HTTP
-	rule    string // the one that is over its limit
+	rule    string // the rule that is over its limit
 	matched rules.MatchResult
 }
 
-// own are the takes of the rule.
+// own returns the takes of the rule.
 func (x *recording) own() (own []sluice.Take) {
 	for i, r := range x.matched.Rules {
 		if r.Name == x.rule {
@@ -87,7 +87,7 @@ func (x *recording) own() (own []sluice.Take) {
 	return own
 }
 
-// isDenial reports whether a status is that of a denial: 429, or that of a rule with its own.
+// isDenial reports whether status is that of a denial: 429, or the custom status of a rule.
 func (x *recording) isDenial(status int) bool {
 	return status == http.StatusTooManyRequests ||
 		slices.ContainsFunc(x.matched.Rules, func(r *rules.Rule) bool { return r.Denial.Status == status })
@@ -126,7 +126,7 @@ func (x *recording) record(r *rules.Rule) ([]Response, error) {
 	return all, nil
 }
 
-// recorder is a response writer that keeps the response.
+// recorder is a response writer that stores the response.
 type recorder struct {
 	header http.Header
 	status int
@@ -138,12 +138,12 @@ func newRecorder() *recorder { return &recorder{header: make(http.Header), statu
 // Header returns the header of the response.
 func (w *recorder) Header() http.Header { return w.header }
 
-// WriteHeader keeps the status.
+// WriteHeader stores the status.
 func (w *recorder) WriteHeader(status int) { w.status = status }
 
 func (w *recorder) Write(b []byte) (int, error) { return w.body.Write(b) }
 
-// response leaves out the headers that have nothing to do with limits: the length, and the ID that the gateway gives a request.
+// response leaves out headers that do not concern limits: the length, and the gateway's request ID.
 func (w *recorder) response(when string, h *sample.HTTP) Response {
 	e := Response{
 		When: when, Request: h.Method + " " + h.Target, Headers: []Header{},
@@ -162,12 +162,12 @@ func (w *recorder) response(when string, h *sample.HTTP) Response {
 	return e
 }
 
-// Heading says when the response is sent, and to which request.
+// Heading describes when the response is sent, and to which request.
 func (e Response) Heading() string {
 	return strings.ToUpper(e.When[:1]) + e.When[1:] + ", " + e.Request
 }
 
-// String writes the response as HTTP/1.1 has it.
+// String returns the response in HTTP/1.1 format.
 func (e Response) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "HTTP/1.1 %s\n", e.Status)
@@ -180,5 +180,5 @@ func (e Response) String() string {
 	return b.String()
 }
 
-// start is the time of the virtual clock when a recording begins.
+// start is the time of the virtual clock at the start of a recording.
 var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

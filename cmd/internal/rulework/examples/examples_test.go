@@ -20,7 +20,7 @@ func TestRecord(t *testing.T) {
 		"limit: 1M/day":         {"429 retry 1"},
 		"limit: 2/h, cost: 3":   {"429 retry "},
 		"limit: {rate: 2/h, algorithm: fixed_window}":                                             {"429 retry 3600"},
-		"limit: {rate: 2/h, algorithm: fixed_window, over: 2, for: 10s}":                          {"429 retry 3600"},
+		"limit: {rate: 2/h, algorithm: fixed_window, soft_excess: 2, soft_period: 10s}":           {"429 retry 3600"},
 		"limit: {rate: 2/h, algorithm: sliding_window_log}":                                       {"429 retry 3600"},
 		"limit: {rate: 9/day, align: calendar}":                                                   {"429 retry 43200"},
 		"limit: {concurrent: 3}":                                                                  {"429 retry 1"},
@@ -32,7 +32,7 @@ func TestRecord(t *testing.T) {
 		"limit: 2/h, denial: {status: 403}":                                                       {"403 retry 1800"},
 		"limit: 2/h, denial: {status: 503, body: later}":                                          {"503 retry 1800"},
 		"limit: 2/h, denial: {status: 403}, on_failure: closed":                                   {"403 retry 1800", "503 retry 1"},
-		"limit: 2/h, denial: {status: 403}, cost: 3":                                              {"429 retry "}, // which has the default response
+		"limit: 2/h, denial: {status: 403}, cost: 3":                                              {"429 retry "}, // it has the default response
 		"limit: 2/h, denial: {status: 403}, on_limit: queue":                                      {"202 retry 1800", "403 retry 1800"},
 		"limit: {rate: 1/min, burst: 3}, on_limit: delay, denial: {status: 403}":                  {"200 retry  delay 60.000", "403 retry 60"},
 		"limit: {concurrent: 3}, denial: {status: 403}":                                           {"403 retry 1"},
@@ -45,7 +45,7 @@ func TestRecord(t *testing.T) {
 		"limit: {rate: 1/min, burst: 3, algorithm: token_bucket}, on_limit: delay, max_delay: 2m": {"200 retry  delay 60.000", "429 retry 60"},
 		"limit: {rate: 1k/s, burst: 5k}, on_limit: delay":                                         {"200 retry  delay 0.001"},
 		"limit: 2/h, match: {method: [PUT, POST], host: '*.example.com', path: '/a/{id}/*.png', header: {X-A: {prefix: b}}, query: {q: x}, ip: 10.0.0.0/8}": {"429 retry 1800"},
-		"limit: 2/h, match: {user: {present: true}, attr: {plan: pro}}, per: [user, ip, 'cookie:sid'], missing: deny":                                       {"429 retry 1800"},
+		"limit: 2/h, match: {user: {present: true}, attr: {plan: pro}}, per: [user, ip, 'cookie:sid'], on_missing: reject":                                  {"429 retry 1800"},
 		"limit: 2/h, match: {path: {regex: '^/x+$'}}": nil,
 	} {
 		cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "rules.yaml", Data: []byte(
@@ -75,7 +75,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// The example of a rule is its own, with its own status and body, also if a request that it matches is under a stricter rule too.
+// The example of a rule has its own status and body, even if a stricter rule matches the request too.
 func TestRecordOwn(t *testing.T) {
 	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "rules.yaml", Data: []byte(`
 rules:

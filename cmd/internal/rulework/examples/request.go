@@ -9,11 +9,11 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// value stands for the values of attributes that a rule counts by.
+// value is the value of attributes of a rule's key.
 const value = "example"
 
-// newRequest returns a request that a rule matches, as far as its conditions tell: a regular expression and a negation
-// name no value. The caller checks that the rule matches.
+// newRequest returns a request that a rule matches, as far as possible: a regular expression and a negation name no
+// value. The caller checks that the rule matches.
 func newRequest(cfg *rules.Config, r *rules.Rule) *sample.HTTP {
 	b := builder{cfg: cfg, query: url.Values{}, set: map[string]bool{}, http: &sample.HTTP{
 		Method: "GET", Target: "/", Host: "api.example.com", Addr: netip.MustParseAddr("192.0.2.1"),
@@ -34,7 +34,7 @@ func newRequest(cfg *rules.Config, r *rules.Rule) *sample.HTTP {
 	return b.http
 }
 
-// valueFor returns a value that fulfils a condition, if the condition names one.
+// valueFor returns a value that matches a condition, if the condition names one.
 func valueFor(p *rules.Predicate) (string, bool) {
 	switch {
 	case p.Not:
@@ -68,7 +68,7 @@ type builder struct {
 	set   map[string]bool
 }
 
-// put gives an attribute a value, unless it has one.
+// put sets the value of an attribute, unless it has one.
 func (b *builder) put(ref, text string) {
 	if b.set[ref] {
 		return
@@ -91,7 +91,7 @@ func (b *builder) put(ref, text string) {
 			b.http.Addr = a
 		}
 	case "header":
-		_ = b.http.AddHeader(name, text) // what cannot be sent does not match
+		_ = b.http.AddHeader(name, text) // a value that cannot be sent does not match
 	case "query":
 		b.query.Set(name, text)
 	case "cookie":

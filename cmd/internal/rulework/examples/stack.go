@@ -18,7 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// stack is a limiter with nothing spent, on a virtual clock, and what responds before it.
+// stack is a limiter with an empty store on a virtual clock, and its HTTP handlers.
 type stack struct {
 	set     func() *rules.Set
 	limiter *sluice.Limiter
@@ -38,18 +38,18 @@ func newStack(set *rules.Set) (*stack, error) {
 // ok is the application.
 var ok = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
-// middleware is the middleware before an application.
+// middleware returns the middleware in front of an application.
 func (s *stack) middleware(app http.Handler) http.Handler {
 	return httplimit.RulesMiddleware(s.limiter, s.set)(app)
 }
 
-// send has a handler respond to the request.
+// send sends the request to a handler and returns its response.
 func (x *recording) send(ctx context.Context, h http.Handler) (*recorder, error) {
 	r, err := x.http.Request()
 	if err != nil {
 		return nil, err
 	}
-	inner, cancel := context.WithCancel(r.Context()) // which has the request's claims
+	inner, cancel := context.WithCancel(r.Context()) // it has the request's claims
 	defer context.AfterFunc(ctx, cancel)()
 	defer cancel()
 	w := newRecorder()
@@ -57,7 +57,7 @@ func (x *recording) send(ctx context.Context, h http.Handler) (*recorder, error)
 	return w, nil
 }
 
-// over sends a request for which there is no room: as many as there is room for were sent at the same moment.
+// over sends a request over the limit, after as many requests as the limit allows at one moment.
 func (x *recording) over(s *stack) (*recorder, error) {
 	rate, concurrent := x.room()
 	switch {
@@ -72,7 +72,8 @@ func (x *recording) over(s *stack) (*recorder, error) {
 	return x.send(context.Background(), s.middleware(ok))
 }
 
-// room is how many requests of a new key the rule allows at the same moment by rates and by concurrency limits; -1: it has none.
+// room returns the number of requests of a new key that the rule's rates and concurrency limits allow at one moment; -1
+// if it has none.
 func (x *recording) room() (rate, concurrent int64) {
 	rate, concurrent = -1, -1
 	own := x.own()
@@ -113,7 +114,7 @@ func (s *stack) spend(takes []sluice.Take, n int64) error {
 	return err
 }
 
-// overConcurrent has each request send the next while it is served.
+// overConcurrent sends each request while the previous one is served.
 func (x *recording) overConcurrent(s *stack, n int) (*recorder, error) {
 	var h http.Handler
 	var last *recorder
@@ -133,13 +134,13 @@ func (x *recording) overConcurrent(s *stack, n int) (*recorder, error) {
 	return last, err
 }
 
-// maxWaiting is how many requests wait at most for an example of a full delay queue.
+// maxWaiting is the maximum number of delayed requests for an example of a full delay queue.
 const maxWaiting = 1000
 
-// maxRecording bounds how long a response is waited for that should come at once.
+// maxRecording is the maximum time to wait for a response that should come at once.
 const maxRecording = 5 * time.Second
 
-// overDelayed fills a delay queue until a request finds no place in it.
+// overDelayed fills a delay queue until a request is denied.
 func (x *recording) overDelayed(s *stack, rate int64) (*recorder, error) {
 	limit, delay := x.delay()
 	places := limit.Max()
@@ -162,7 +163,7 @@ func (x *recording) overDelayed(s *stack, rate int64) (*recorder, error) {
 	h := s.middleware(ok)
 	denied := make(chan *recorder, places+2)
 	failed := make(chan error, places+2)
-	for range places + 2 { // one is served, the others wait or are denied
+	for range places + 2 { // one is served, the others are delayed or denied
 		group.Go(func() {
 			if w, err := x.send(ctx, h); err != nil {
 				failed <- err
@@ -181,7 +182,7 @@ func (x *recording) overDelayed(s *stack, rate int64) (*recorder, error) {
 	}
 }
 
-// delayed sends a request that waits for as long as its cost takes at the rule's rate.
+// delayed sends a request that is delayed for as long as its cost takes at the rule's rate.
 func (x *recording) delayed(s *stack) (*recorder, error) {
 	limit, _ := x.delay()
 	n, _ := x.room()
@@ -200,7 +201,7 @@ func (x *recording) delayed(s *stack) (*recorder, error) {
 	return w, err
 }
 
-// delay is the rule's first limit that delays the request, and for how long at most; nil if none does.
+// delay returns the rule's first limit that delays the request, and the maximum delay; nil if none does.
 func (x *recording) delay() (*sluice.Limit, time.Duration) {
 	own := x.own()
 	for i := range own {
@@ -217,8 +218,8 @@ func (x *recording) isDelayed() bool {
 	return l != nil
 }
 
-// queued sends a request to a gateway with a queue. A rule that matches claims does not match it: a gateway reads claims
-// from tokens.
+// queued sends a request to a gateway with a queue. A rule that matches claims does not match it, because a gateway
+// reads claims from tokens.
 func (x *recording) queued(s *stack) (*recorder, error) {
 	all, err := match.ParsePattern("/**", false)
 	if err != nil {
@@ -256,13 +257,13 @@ const exampleID = "5e1f7c0a9b8d4e6f9a3b2c1d0e9f8a7b"
 // Put returns an ID.
 func (acceptAll) Put(context.Context, queue.Item) (string, error) { return exampleID, nil }
 
-// HasPending reports that nothing waits.
+// HasPending reports whether items are pending; there are none.
 func (acceptAll) HasPending(string, string) bool { return false }
 
-// MaxItem is the maximum size of an item.
+// MaxItem returns the maximum size of an item.
 func (acceptAll) MaxItem() int { return 1 << 20 }
 
-// Next waits until the context ends.
+// Next blocks until ctx is done.
 func (acceptAll) Next(ctx context.Context) (*queue.Delivery, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -278,7 +279,7 @@ func (x *recording) unavailable(s *stack) (w *recorder, err error) {
 
 func failsClosed(t sluice.Take) bool { return t.Rule.OnFailure == sluice.FailClosed && !t.Rule.Shadow }
 
-// downStore is a store whose only server is unavailable.
+// downStore is a store whose only shard is unavailable.
 type downStore struct{}
 
 // Apply fails.
@@ -286,8 +287,8 @@ func (downStore) Apply(context.Context, []sluice.Take, []sluice.Decision) error 
 	return sluice.ErrUnavailable
 }
 
-// Shards is 1.
+// Shards returns 1.
 func (downStore) Shards() int { return 1 }
 
-// Shard is the first.
+// Shard returns the index of the only shard.
 func (downStore) Shard(*sluice.Take) int { return 0 }

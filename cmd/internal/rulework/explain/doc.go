@@ -1,3 +1,3 @@
-// Package explain says what rules make of a request, why, and what is left of the limits that apply: what `sluice explain`
-// and the admin API answer.
+// Package explain explains how rules match a request, the outcome, and the remaining quota of the limits that apply,
+// for `sluice explain` and the admin API.
 package explain

@@ -13,22 +13,22 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Result is what explain prints. Its fields are for programs to rely on.
+// Result is the output of explain. Its fields are stable for programs.
 type Result struct {
 	Request     string       `json:"request"`
-	Outcome     string       `json:"verdict"` // allowed, denied, refused, exempt or unlimited
-	Reason      string       `json:"why"`
+	Outcome     string       `json:"outcome"` // allowed, denied, rejected, exempt or unlimited
+	Reason      string       `json:"reason"`
 	Rules       []Rule       `json:"rules,omitempty"`
 	Descriptors []Descriptor `json:"descriptors,omitempty"`
-	LoadClass   *LoadClass   `json:"load,omitempty"` // nil: the rules say nothing about it
+	LoadClass   *LoadClass   `json:"load_shedding,omitempty"` // nil: the rules say nothing about it
 }
 
-// LoadClass is who goes first when not all can be served.
+// LoadClass is the load-shedding class of a request.
 type LoadClass struct {
 	Priority      string `json:"priority"`
-	File          string `json:"file,omitempty"` // where it comes from; empty: no entry matches
+	File          string `json:"file,omitempty"` // of the entry that sets the priority; empty: no entry matches
 	Line          int    `json:"line,omitempty"`
-	AdaptiveLimit string `json:"gate,omitempty"` // where it may be turned away; empty: nowhere
+	AdaptiveLimit string `json:"adaptive_limit,omitempty"` // adaptive limit that may shed it; empty: none
 	Min           int    `json:"min,omitempty"`
 	Max           int    `json:"max,omitempty"`
 	Shadow        bool   `json:"shadow,omitempty"`
@@ -45,7 +45,7 @@ func load(e *rules.LoadClassExplanation) *LoadClass {
 	return l
 }
 
-// Rule is one rule, or an entry of the lists, beside the request.
+// Rule is one rule, or an entry of the lists, with the result of matching the request.
 type Rule struct {
 	Name       string      `json:"name"`
 	File       string      `json:"file,omitempty"`
@@ -58,28 +58,28 @@ type Rule struct {
 	Notes      []string    `json:"notes,omitempty"`
 }
 
-// Condition is one condition of a rule beside the request.
+// Condition is one condition of a rule with the request's value.
 type Condition struct {
 	Text    string `json:"text"`
 	Value   string `json:"value"`
-	Matched bool   `json:"holds"`
+	Matched bool   `json:"matched"`
 }
 
-// Key is one part of what a rule counts by.
+// Key is one part of a rule's key.
 type Key struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Limit is a limit and its state before the request.
+// Limit is a limit with its state before the request.
 type Limit struct {
-	Name         string  `json:"name"`
-	Limit        string  `json:"limit"`
-	Cost         int64   `json:"cost"`
-	Remaining    int64   `json:"remaining"`
-	Max          int64   `json:"of"`
-	ResetSeconds float64 `json:"reset_seconds"`
-	Source       string  `json:"source,omitempty"` // what decides in place of the store: local, open, closed or suspended
+	Name              string  `json:"name"`
+	Limit             string  `json:"limit"`
+	Cost              int64   `json:"cost"`
+	Remaining         int64   `json:"remaining"`
+	Max               int64   `json:"max"`
+	ResetAfterSeconds float64 `json:"reset_after_seconds"`
+	Source            string  `json:"source,omitempty"` // what decides in place of the store: local, open, closed or suspended
 }
 
 // Descriptor is one descriptor of the request, and how it found its limits.
@@ -89,26 +89,26 @@ type Descriptor struct {
 	Limits  []Limit  `json:"limits,omitempty"`
 }
 
-// Explainer says what rules make of requests, and what is left of their limits.
+// Explainer explains the outcome of requests, and the remaining quota of their limits.
 type Explainer struct {
 	Limiter *sluice.Limiter
-	// Live is a store that others count in: nothing is spent there. What becomes of a request is then told by what is left,
-	// without the time until a cost of several fits.
+	// Live means that the store is shared, so that nothing is charged. The outcome then follows from the remaining
+	// quota, without the time until a cost above 1 is allowed.
 	Live bool
 }
 
-// New explains by what is left in a store that nobody else counts in.
+// New returns an Explainer for a store that no other limiter uses.
 func New(store sluice.Store) (*Explainer, error) {
 	limiter, err := sluice.NewWithRules(store, nil)
 	return &Explainer{Limiter: limiter}, err
 }
 
-// OnlyMatching leaves out the rules that do not match.
+// OnlyMatching removes the rules that do not match.
 func (a *Result) OnlyMatching() {
 	a.Rules = slices.DeleteFunc(a.Rules, func(r Rule) bool { return !r.Matches })
 }
 
-// states tells what is left of each take's limit.
+// states returns the state of each take's limit.
 func (p *Explainer) states(ctx context.Context, takes []sluice.Take, cost int64) ([]Limit, error) {
 	out := make([]sluice.Decision, 1)
 	var all []Limit
@@ -123,7 +123,7 @@ func (p *Explainer) states(ctx context.Context, takes []sluice.Take, cost int64)
 		}
 		limit := Limit{
 			Name: t.Rule.Name, Limit: t.EffectiveLimit().String(), Cost: t.Cost,
-			Remaining: out[0].Remaining, Max: out[0].Limit, ResetSeconds: out[0].ResetAfter.Seconds(),
+			Remaining: out[0].Remaining, Max: out[0].Limit, ResetAfterSeconds: out[0].ResetAfter.Seconds(),
 		}
 		if source := out[0].Source; source.Degraded() {
 			limit.Source = source.String()
@@ -149,17 +149,17 @@ func (p *Explainer) rule(ctx context.Context, r *rules.RuleExplanation, cost int
 	return x, err
 }
 
-// outcome says what would become of the request.
+// outcome sets the outcome of the request and its reason.
 func (p *Explainer) outcome(ctx context.Context, x *Result, e *rules.Explanation, cost int64) error {
 	switch {
 	case e.Err != nil:
-		x.Outcome, x.Reason = "refused", strings.TrimPrefix(e.Err.Error(), "rules: ")
+		x.Outcome, x.Reason = "rejected", strings.TrimPrefix(e.Err.Error(), "rules: ")
 	case e.Outcome == rules.MatchRejected:
-		x.Outcome, x.Reason = "refused", e.Reason
+		x.Outcome, x.Reason = "rejected", e.Reason
 	case e.Outcome == rules.MatchExempt:
 		x.Outcome, x.Reason = "exempt", e.Reason
 	case len(e.Takes) == 0 && e.Outcome == rules.MatchLimited:
-		x.Outcome, x.Reason = "unlimited", "the rules that match have no limit for it"
+		x.Outcome, x.Reason = "unlimited", "the matching rules set no limit for this request"
 	case len(e.Takes) == 0:
 		x.Outcome, x.Reason = "unlimited", "no rule matches"
 	default:
@@ -187,13 +187,13 @@ func (p *Explainer) decide(ctx context.Context, x *Result, takes []sluice.Take, 
 		name := takes[i].Rule.Name
 		switch {
 		case ds[i].ShadowDenied:
-			reasons = append(reasons, name+" is in shadow and would have denied it")
+			reasons = append(reasons, name+" is in shadow mode and would have denied the request")
 		case ds[i].Source == sluice.SourceSuspended && len(reasons) == 0:
 			reasons = append(reasons, name+" is "+suspendedText)
 		case ds[i].Source == sluice.SourceSuspended:
 			reasons = append(reasons, name+" is suspended")
 		case ds[i].Source.Degraded():
-			reasons = append(reasons, fmt.Sprintf("the store does not answer, and %s's on_failure does (%v)", name, ds[i].Source))
+			reasons = append(reasons, fmt.Sprintf("store unavailable: on_failure of %s decides (%v)", name, ds[i].Source))
 		}
 	}
 	x.Reason = strings.Join(reasons, "; ")
@@ -201,10 +201,11 @@ func (p *Explainer) decide(ctx context.Context, x *Result, takes []sluice.Take, 
 	return nil
 }
 
-// isCounted reports whether the numbers of a decision are counts. Those of suspended rules and of fail modes that count nothing are not.
+// isCounted reports whether the numbers of a decision are counts. Those of suspended rules and of fail modes that do
+// not count are not.
 func isCounted(s sluice.Source) bool { return !s.Degraded() || s == sluice.SourceFailLocal }
 
-// mostRestrictive is [sluice.MostRestrictive] of the decisions that counted; -1 if none did.
+// mostRestrictive returns [sluice.MostRestrictive] of the decisions that counted, or -1 if none did.
 func mostRestrictive(ds []sluice.Decision) int {
 	var counted []sluice.Decision
 	var at []int
@@ -219,16 +220,16 @@ func mostRestrictive(ds []sluice.Decision) int {
 	return at[sluice.MostRestrictive(counted)]
 }
 
-// reason says what a limit makes of the request.
+// reason describes the decision of a limit.
 func reason(t *sluice.Take, d *sluice.Decision, allowed bool) string {
 	name, left := t.Rule.Name, fmt.Sprintf("%d of %d", d.Remaining, d.Limit)
 	switch {
 	case allowed && d.Delay > 0:
-		return fmt.Sprintf("%s has it wait for %s and leaves %s", name, term.Duration(d.Delay), left)
+		return fmt.Sprintf("delayed by %s: %s has %s left afterwards", term.Duration(d.Delay), name, left)
 	case d.Allowed:
-		return name + " leaves " + left
+		return name + " has " + left + " left afterwards"
 	case d.ExceedsLimit:
-		return fmt.Sprintf("%s can never allow a cost of %d, only %d can be spent at once", name, t.Cost, d.Limit)
+		return fmt.Sprintf("the cost of %d exceeds the limit of %s, which is %d at once", t.Cost, name, d.Limit)
 	case d.Blocked:
 		return fmt.Sprintf("the key is blocked under %s, retry after %s", name, term.Duration(d.RetryAfter))
 	case d.RetryAfter == 0:
@@ -237,7 +238,7 @@ func reason(t *sluice.Take, d *sluice.Decision, allowed bool) string {
 	return fmt.Sprintf("%s has %s left, retry after %s", name, left, term.Duration(d.RetryAfter))
 }
 
-// try decides the takes, or looks what would become of them.
+// try decides the takes, or only predicts their decisions.
 func (p *Explainer) try(ctx context.Context, takes []sluice.Take, ds []sluice.Decision) (bool, error) {
 	if !p.Live {
 		return p.Limiter.Decide(ctx, takes, ds)
@@ -265,14 +266,15 @@ func (p *Explainer) try(ctx context.Context, takes []sluice.Take, ds []sluice.De
 	return allowed, nil
 }
 
-// HTTP explains a request. A cost of 0 is what the rules say. With matching, rules that do not match are left out.
+// HTTP explains a request. With a cost of 0, the rules determine the cost. With matching, rules that do not match are
+// left out.
 func (p *Explainer) HTTP(ctx context.Context, set *rules.Set, h *sample.HTTP, cost int64, matching bool) (*Result, error) {
 	sent, err := h.Request()
 	if err != nil {
 		return nil, err
 	}
 	e := set.Explain(httplimit.NewRulesRequest(sent, set))
-	path, _, _ := strings.Cut(h.Target, "?") // a query may hold a secret
+	path, _, _ := strings.Cut(h.Target, "?") // a query may contain a secret
 	x := &Result{Request: h.Method + " " + h.Host + path, Rules: []Rule{}, LoadClass: load(e.LoadClass)}
 	for i := range e.Rules {
 		if r := &e.Rules[i]; r.Matches || !matching {
@@ -306,21 +308,21 @@ func (p *Explainer) Domain(ctx context.Context, set *rules.Set, d *sample.Descri
 	case !m.DomainFound:
 		x.Outcome, x.Reason = "unlimited", fmt.Sprintf("there is no domain %q%s", d.Domain, otherDomains(set))
 	case len(m.Takes) == 0:
-		x.Outcome, x.Reason = "unlimited", "the domain has no limit for it"
+		x.Outcome, x.Reason = "unlimited", "the domain has no limit for these descriptors"
 	default:
 		return x, p.decide(ctx, x, m.Takes, 0)
 	}
 	return x, nil
 }
 
-// otherDomains lists the domains that there are.
+// otherDomains lists the existing domains.
 func otherDomains(set *rules.Set) string {
 	var names []string
 	for i := range set.Config().Domains {
 		names = append(names, set.Config().Domains[i].Name)
 	}
 	if len(names) == 0 {
-		return ": the rules have none"
+		return "; the rules define no domain"
 	}
-	return ": the rules have " + strings.Join(names, ", ")
+	return "; the rules define " + strings.Join(names, ", ")
 }

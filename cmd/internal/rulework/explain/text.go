@@ -10,12 +10,12 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// WriteText writes an explanation for people.
+// WriteText writes an explanation as text.
 func WriteText(w io.Writer, x *Result) error {
 	s := term.NewStyle(w)
 	var b strings.Builder
 	verdict := s.Green(x.Outcome)
-	if x.Outcome == "denied" || x.Outcome == "refused" {
+	if x.Outcome == "denied" || x.Outcome == "rejected" {
 		verdict = s.Red(x.Outcome)
 	}
 	fmt.Fprintf(&b, "%s\n%s: %s\n", s.Bold(term.Printable(x.Request)), verdict, term.Printable(x.Reason))
@@ -35,7 +35,7 @@ func WriteText(w io.Writer, x *Result) error {
 	return err
 }
 
-// writeLoad says what becomes of the request when not all can be served.
+// writeLoad writes the load-shedding class of the request.
 func writeLoad(b *strings.Builder, s term.Style, l *LoadClass) {
 	if l == nil {
 		return
@@ -44,14 +44,14 @@ func writeLoad(b *strings.Builder, s term.Style, l *LoadClass) {
 	if l.File != "" {
 		at = s.Faint(fmt.Sprintf("  %s:%d", term.Printable(l.File), l.Line))
 	}
-	gate := "is never turned away for overload"
+	limit := "never shed"
 	if l.AdaptiveLimit != "" {
-		gate = fmt.Sprintf("gate %s, %d to %d in flight", term.Printable(l.AdaptiveLimit), l.Min, l.Max)
+		limit = fmt.Sprintf("adaptive limit %s, %d to %d requests in flight", term.Printable(l.AdaptiveLimit), l.Min, l.Max)
 	}
 	if l.Shadow {
-		gate += ", which only reports"
+		limit += ", shadow mode"
 	}
-	fmt.Fprintf(b, "priority %s, %s%s\n", l.Priority, gate, at)
+	fmt.Fprintf(b, "priority %s, %s%s\n", l.Priority, limit, at)
 }
 
 func writeRule(b *strings.Builder, s term.Style, r *Rule) {
@@ -75,10 +75,10 @@ func writeRule(b *strings.Builder, s term.Style, r *Rule) {
 		fmt.Fprintf(b, "  %s all requests\n", s.Mark(true))
 	}
 	for _, k := range r.Key {
-		fmt.Fprintf(b, "  counts by %s = %s\n", term.Printable(k.Name), term.Printable(k.Value))
+		fmt.Fprintf(b, "  key %s = %s\n", term.Printable(k.Name), term.Printable(k.Value))
 	}
 	if r.Matches && !r.List && len(r.Key) == 0 {
-		fmt.Fprintf(b, "  counts everybody together\n")
+		fmt.Fprintf(b, "  no key: counts all clients together\n")
 	}
 	writeLimits(b, r.Limits)
 	for _, note := range r.Notes {
@@ -92,24 +92,24 @@ func writeLimits(b *strings.Builder, limits []Limit) {
 		if l.Cost != 1 {
 			cost = fmt.Sprintf(", the request costs %d", l.Cost)
 		}
-		state := "nothing is spent"
-		if l.ResetSeconds > 0 {
-			reset := time.Duration(l.ResetSeconds * float64(time.Second)).Round(time.Millisecond)
-			state = "all of it again after " + term.Duration(reset)
+		state := "unused"
+		if l.ResetAfterSeconds > 0 {
+			reset := time.Duration(l.ResetAfterSeconds * float64(time.Second)).Round(time.Millisecond)
+			state = "fully reset in " + term.Duration(reset)
 		}
 		state = fmt.Sprintf("%d of %d left, %s", l.Remaining, l.Max, state)
-		away := " (the store does not answer: on_failure is " + l.Source + ")"
+		unavailable := " (store unavailable: on_failure is " + l.Source + ")"
 		switch l.Source {
 		case sluice.SourceSuspended.String():
 			state = suspendedText
 		case sluice.SourceFailOpen.String(), sluice.SourceFailClosed.String():
-			state = "not counted" + away
+			state = "not counted" + unavailable
 		case sluice.SourceFailLocal.String():
-			state += away
+			state += unavailable
 		}
 		fmt.Fprintf(b, "  limit %s: %s%s\n", l.Limit, state, cost)
 	}
 }
 
-// suspendedText is what is said of a suspended rule. Nothing is known of what is left of it.
-const suspendedText = "suspended, everything is allowed"
+// suspendedText is the state of a suspended rule, whose remaining quota is unknown.
+const suspendedText = "suspended, all requests are allowed"

@@ -1,4 +1,4 @@
-// Package format writes rule files and test files in the usual form: what sluice fmt does.
+// Package format writes rule files and test files in the standard layout, for sluice fmt.
 package format
 
 import (
@@ -14,24 +14,24 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// Options is what is done with a file whose form is another. Without any it is printed.
+// Options selects the action for a file in another layout. Without any, the result is printed.
 type Options struct {
-	Write bool // the result is written to the file
-	List  bool // its name is printed
-	Check bool // likewise, for who only wants to know
+	Write bool // write the result to the file
+	List  bool // print its name
+	Check bool // print its name, for checks
 }
 
-// maxInput bounds what is read from standard input: no rule file is larger.
+// maxInput is the maximum number of bytes read from standard input; no rule file is larger.
 const maxInput = 1 << 20
 
-// Input formats a file that is read from the input.
+// Input formats a file read from in.
 func Input(in io.Reader, out io.Writer) error {
 	src, err := io.ReadAll(io.LimitReader(in, maxInput+1))
 	if err != nil {
 		return err
 	}
 	if len(src) > maxInput {
-		return fmt.Errorf("standard input is more than %d bytes", maxInput)
+		return fmt.Errorf("standard input is larger than %d bytes", maxInput)
 	}
 	formatted, err := rulefile.Format("standard input", src)
 	if err != nil {
@@ -41,10 +41,10 @@ func Input(in io.Reader, out io.Writer) error {
 	return err
 }
 
-// Files formats files, and those of directories. It tells whether the form of any was another.
+// Files formats files, and those of directories. different is true if the layout of any was not standard.
 func (o Options) Files(ctx context.Context, out io.Writer, paths []string) (different bool, err error) {
 	names, missing := yamlFiles(paths)
-	faults := []error{missing} // of some files, which are left as they are; the others are formatted
+	faults := []error{missing} // files with errors are left unchanged; the others are formatted
 	for _, name := range names {
 		changed, err := o.file(ctx, out, name)
 		different = different || changed
@@ -53,7 +53,7 @@ func (o Options) Files(ctx context.Context, out io.Writer, paths []string) (diff
 	return different, errors.Join(faults...)
 }
 
-// file formats one file and tells whether its form was another.
+// file formats one file. changed is true if its layout was not standard.
 func (o Options) file(ctx context.Context, out io.Writer, name string) (changed bool, err error) {
 	src, err := plainfile.ReadStream(ctx, name, maxInput)
 	if err != nil {
@@ -76,7 +76,7 @@ func (o Options) file(ctx context.Context, out io.Writer, name string) (changed 
 	return changed, err
 }
 
-// yamlFiles lists the YAML files of directories, tests included, and files as they are.
+// yamlFiles returns the YAML files of directories, tests included, and files as they are.
 func yamlFiles(paths []string) ([]string, error) {
 	var names []string
 	var missing []error

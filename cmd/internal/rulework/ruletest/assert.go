@@ -10,7 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// fail makes a failure with the explanation of the rules.
+// fail returns a failure with the explanation of the rules.
 func (r *runner) fail(q *Request, at rules.Position, field, want, got string) Failure {
 	sent := q.describe(secretHeaders(r.set))
 	return Failure{At: at, Request: sent, Field: field, Want: want, Got: got, Why: r.explain(q)}
@@ -38,7 +38,7 @@ func (r *runner) wrongCounts(q *Request, counts *[len(kindNames)]int, last *outc
 	return r.fail(q, q.Expect.At, "expect", want, strings.Join(got, ", ")+"; the last is "+last.String())
 }
 
-// assert compares what a test says about the last of its requests beyond expect.
+// assert checks the expectations other than expect for the last of the requests.
 func (r *runner) assert(q *Request, o *outcome) []Failure {
 	var all []Failure
 	e := &q.Expect
@@ -76,14 +76,14 @@ func (r *runner) assert(q *Request, o *outcome) []Failure {
 	return all
 }
 
-// retryAfter compares when a rule, or the one that denied for longest, would allow the request.
+// retryAfter compares the retry time of a rule, or else the longest of the denying rules.
 func (o *outcome) retryAfter(name string, want time.Duration) (got string, ok bool) {
 	i := o.tightest(name)
 	switch {
 	case o.kind != Deny || i < 0:
 		return o.String(), false
 	case o.decisions[i].ExceedsLimit:
-		return "never: the request costs more than the limit", false
+		return "never: the cost exceeds the limit", false
 	}
 	d := o.decisions[i].RetryAfter
 	return term.Duration(d), near(d, want)
@@ -107,17 +107,18 @@ func (r *runner) remaining(all []Failure, q *Request, o *outcome, want RuleNumbe
 	return all
 }
 
-// near compares to the millisecond: refills are exact to the microsecond, and nobody writes 333.334ms.
+// near reports whether two durations are equal to the millisecond: refills are exact to the microsecond, and 333.334ms is
+// hard to write.
 func near(a, b time.Duration) bool { return (a - b).Abs() < time.Millisecond }
 
-// is tells whether the take's limit is called so: by the rule's name, by its own, or by that of a descriptor's limit. A
-// rule's first limit is called like the rule and can be told from the others as the first.
+// is reports whether name names the take's limit: by the rule's name, by its own, or by that of a descriptor's limit. A
+// rule's first limit has the name of the rule, and can also be named as #1.
 func (o *outcome) is(i int, name string) bool {
 	full := o.takes[i].Rule.Name
 	return full == name || strings.HasPrefix(full, name+"#") || full+"#1" == name || o.names != nil && o.names[i] == name
 }
 
-// tightest is the decision that matters most of those of a rule, or of all; -1 if there is none.
+// tightest returns the most restrictive decision of a rule, or of all; -1 if there is none.
 func (o *outcome) tightest(name string) int {
 	best := -1
 	for i := range o.takes {
@@ -131,7 +132,7 @@ func (o *outcome) tightest(name string) int {
 	return best
 }
 
-// isBy tells whether a rule denied the request or, if none did, no other is tighter.
+// isBy reports whether a rule denied the request or, if none did, whether it is the most restrictive one.
 func (o *outcome) isBy(name string) bool {
 	i := o.tightest(name)
 	if i < 0 {
@@ -153,7 +154,7 @@ func (o *outcome) isShadowed(name string) bool {
 	return false
 }
 
-// shadowed lists the rules that would have denied the request.
+// shadowed lists the rules in shadow mode that would have denied the request.
 func (o *outcome) shadowed() string {
 	var names []string
 	for i := range o.takes {
@@ -167,7 +168,7 @@ func (o *outcome) shadowed() string {
 	return strings.Join(names, " and ") + " would have denied it"
 }
 
-// delay is how long the request has to wait: a shadow rule delays no request.
+// delay returns the delay of the request; a rule in shadow mode delays no request.
 func (o *outcome) delay() time.Duration {
 	var d time.Duration
 	for i := range o.takes {
@@ -178,11 +179,11 @@ func (o *outcome) delay() time.Duration {
 	return d
 }
 
-// String says what became of the request.
+// String describes the outcome of the request.
 func (o *outcome) String() string {
 	switch o.kind {
-	case Refuse:
-		return "refused: " + o.why
+	case Reject:
+		return "rejected: " + o.why
 	case Unlimited:
 		return "unlimited: " + o.why
 	case Allow:
@@ -198,7 +199,7 @@ func (o *outcome) String() string {
 		if d := &o.decisions[i]; !d.Allowed {
 			text := fmt.Sprintf("%s, retry after %s", o.state(i), term.Duration(d.RetryAfter))
 			if d.ExceedsLimit {
-				text = fmt.Sprintf("%s, and a cost of %d never fits", o.state(i), o.takes[i].Cost)
+				text = fmt.Sprintf("%s, and the cost of %d exceeds the limit", o.state(i), o.takes[i].Cost)
 			}
 			by = append(by, text)
 		}
@@ -208,8 +209,8 @@ func (o *outcome) String() string {
 
 func (o *outcome) state(i int) string {
 	d, name := &o.decisions[i], o.takes[i].Rule.Name
-	if o.takes[i].Rule.Shadow { // callers are told of shadow rules too
-		name += " (in shadow)"
+	if o.takes[i].Rule.Shadow { // clients get the state of rules in shadow mode too
+		name += " (shadow mode)"
 	}
 	return fmt.Sprintf("%s has %d of %d left", name, d.Remaining, d.Limit)
 }

@@ -9,19 +9,19 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// decoder reads one file of tests.
+// decoder reads one test file.
 type decoder struct {
 	strictyaml.Decoder
 	file     string
-	names    map[string]int // of tests, and the line of each
+	names    map[string]int // of tests, with their lines
 	requests int
 	sends    int
-	reserved map[string]int // reservations of the test at hand, and the line of each
+	reserved map[string]int // reservations of the current test, with their lines
 }
 
-// Parse reads a file of tests. All faults are reported at once, joined, each a [*rules.Error].
+// Parse reads a test file. It returns all errors at once, joined, each a [*rules.Error].
 func Parse(name string, data []byte) (*File, error) {
-	d := &decoder{file: name, names: make(map[string]int)}
+	d := &decoder{Decoder: strictyaml.Decoder{Renamed: renamed}, file: name, names: make(map[string]int)}
 	root, faults := strictyaml.Parse(data)
 	if root == nil {
 		return nil, d.join(faults, 0)
@@ -41,7 +41,7 @@ func (d *decoder) join(faults []strictyaml.Fault, dropped int) error {
 		all = append(all, &rules.Error{Pos: rules.Position{File: d.file, Line: f.Line, Column: f.Column}, Msg: f.Msg})
 	}
 	if dropped > 0 {
-		all = append(all, &rules.Error{Pos: rules.Position{File: d.file}, Msg: fmt.Sprintf("and %d more faults", dropped)})
+		all = append(all, &rules.Error{Pos: rules.Position{File: d.file}, Msg: fmt.Sprintf("%d more errors", dropped)})
 	}
 	return errors.Join(all...)
 }
@@ -50,15 +50,15 @@ func (d *decoder) at(n *strictyaml.Node) rules.Position {
 	return rules.Position{File: d.file, Line: n.Line, Column: n.Column}
 }
 
-// misplaced are keys that people write in the wrong place.
+// misplaced maps keys that people write in the wrong place to advice.
 var misplaced = map[string]string{
-	"requests": "it stands in a test: tests: [{name: …, requests: […]}]",
-	"expect":   "it stands in a request: requests: [{send: GET /, expect: allow}]",
-	"send":     "it stands in a request: requests: [{send: GET /, expect: allow}]",
-	"limit":    "a file of tests holds no rules: write them in a file of their own",
-	"match":    "a file of tests holds no rules: write them in a file of their own",
-	"domain":   "a file of tests holds no rules: write them in a file of their own",
-	"cost":     "a rule says what a request costs; send what it reads the cost from",
+	"requests": "move it into a test: tests: [{name: …, requests: […]}]",
+	"expect":   "move it into an entry of requests: [{request: GET /, expect: allow}]",
+	"request":  "move it into an entry of requests: [{request: GET /, expect: allow}]",
+	"limit":    "a test file has no rules: move it to a rule file",
+	"match":    "a test file has no rules: move it to a rule file",
+	"domain":   "a test file has no rules: move it to a rule file",
+	"cost":     "the rules determine the cost; set the attribute that they read it from",
 }
 
 func (d *decoder) decodeFile(root *strictyaml.Node, f *File) {
@@ -78,13 +78,13 @@ func (d *decoder) decodeFile(root *strictyaml.Node, f *File) {
 		},
 	}
 	if root.Kind == strictyaml.Null {
-		d.Fault(root, "the file is empty: write tests: [{name: …, requests: [{send: GET /, expect: allow}]}]")
+		d.Fault(root, "the file is empty: write tests: [{name: …, requests: [{request: GET /, expect: allow}]}]")
 		return
 	}
 	list := root.Field("tests")
 	none := list == nil || list.Kind == strictyaml.Sequence && len(list.Items) == 0
 	if strictyaml.Decode(&d.Decoder, root, "the file", fields, misplaced, f) && none {
-		d.Fault(root, "there are no tests: write tests: [{name: …, requests: [{send: GET /, expect: allow}]}]")
+		d.Fault(root, "there are no tests: write tests: [{name: …, requests: [{request: GET /, expect: allow}]}]")
 	}
 }
 
@@ -106,7 +106,7 @@ func (d *decoder) test(n *strictyaml.Node) Test {
 		"name": func(t *Test, n *strictyaml.Node) {
 			t.Name, _ = d.String(n, "name")
 			if line, taken := d.names[t.Name]; taken && t.Name != "" {
-				d.Fault(n, "name: the test at line %d is called so already: rename one", line)
+				d.Fault(n, "name: the test at line %d has the same name: rename one", line)
 			}
 			d.names[t.Name] = n.Line
 		},
@@ -121,10 +121,10 @@ func (d *decoder) test(n *strictyaml.Node) Test {
 		return t
 	}
 	if n.Field("name") == nil {
-		d.Fault(n, "the test has no name: add one that says what must hold, such as name: two posts a second")
+		d.Fault(n, "the test has no name: add one, such as name: two posts a second")
 	}
 	if list := n.Field("requests"); list == nil || list.Kind == strictyaml.Sequence && len(list.Items) == 0 {
-		d.Fault(n, "the test has no requests: write requests: [{send: GET /, expect: allow}]")
+		d.Fault(n, "the test has no requests: write requests: [{request: GET /, expect: allow}]")
 	}
 	return t
 }

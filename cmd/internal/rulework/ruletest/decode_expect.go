@@ -6,7 +6,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// expect reads allow, deny, refuse, unlimited or {allow: n, deny: m}.
+// expect reads allow, deny, reject, unlimited or {allow: n, deny: m}.
 func (d *decoder) expect(e *Expect, n *strictyaml.Node) {
 	e.At = d.at(n)
 	if n.Kind != strictyaml.Mapping {
@@ -21,13 +21,13 @@ func (d *decoder) expect(e *Expect, n *strictyaml.Node) {
 		"deny":  func(e *Expect, n *strictyaml.Node) { e.Denied = d.number(n, "expect: deny") },
 	}
 	moved := map[string]string{
-		"refuse":    "requests that are refused are all refused: write expect: refuse",
-		"unlimited": "requests that no rule limits all pass: write expect: unlimited",
+		"reject":    "equal requests are all rejected or none: write expect: reject",
+		"unlimited": "equal requests are all unlimited or none: write expect: unlimited",
 	}
 	sound := d.Count()
 	strictyaml.Decode(&d.Decoder, n, "expect", fields, moved, e)
 	if d.Count() == sound && e.Allowed+e.Denied == 0 {
-		d.Fault(n, "expect: nothing is counted: write how many are allowed and how many denied, {allow: 2, deny: 1}")
+		d.Fault(n, "expect: there are no numbers: write the numbers of allowed and denied requests, {allow: 2, deny: 1}")
 	}
 }
 
@@ -51,7 +51,7 @@ func (d *decoder) remaining(n *strictyaml.Node) *Number {
 	return r
 }
 
-// expectations finds what contradicts itself: no request could fulfil it.
+// expectations reports expectations that contradict each other, so that no request could meet them.
 func (d *decoder) expectations(n *strictyaml.Node, q *requestDraft) {
 	e := &q.Expect
 	counted := e.Allowed + e.Denied
@@ -60,7 +60,7 @@ func (d *decoder) expectations(n *strictyaml.Node, q *requestDraft) {
 	case !q.times && counted <= maxTimes:
 		q.Times = counted
 	case counted != q.Times:
-		d.Fault(n.Field("expect"), "expect: allow %d and deny %d make %d, but times says %d",
+		d.Fault(n.Field("expect"), "expect: allow %d and deny %d make %d, but times is %d",
 			e.Allowed, e.Denied, counted, q.Times)
 	}
 	if q.Settle != nil {
@@ -71,17 +71,17 @@ func (d *decoder) expectations(n *strictyaml.Node, q *requestDraft) {
 	for _, assertion := range []struct {
 		key   string
 		given bool
-		makes bool // sense
+		valid bool
 		why   string
 	}{
-		{"rule", e.Rule != nil, mayAllow || mayDeny, "no rule counts such a request"},
-		{"remaining", e.Remaining != nil, mayAllow || mayDeny, "no rule counts such a request"},
-		{"retry_after", e.RetryAfter != nil, mayDeny, "only a request that is denied is told when to retry"},
-		{"delay", e.Delay != nil, mayAllow, "only a request that is allowed waits for its turn"},
-		{"shadow", e.Shadow != nil, mayAllow || mayDeny, "no rule counts such a request"},
+		{"rule", e.Rule != nil, mayAllow || mayDeny, "no rule counts the request"},
+		{"remaining", e.Remaining != nil, mayAllow || mayDeny, "no rule counts the request"},
+		{"retry_after", e.RetryAfter != nil, mayDeny, "only a denied request has a retry time"},
+		{"delay", e.Delay != nil, mayAllow, "only an allowed request is delayed"},
+		{"shadow", e.Shadow != nil, mayAllow || mayDeny, "no rule counts the request"},
 	} {
-		if assertion.given && !assertion.makes {
-			d.Fault(n.Field(assertion.key), "%s: cannot hold together with expect: %v: %s", assertion.key, e.Kind, assertion.why)
+		if assertion.given && !assertion.valid {
+			d.Fault(n.Field(assertion.key), "%s: cannot be combined with expect: %v: %s", assertion.key, e.Kind, assertion.why)
 		}
 	}
 }

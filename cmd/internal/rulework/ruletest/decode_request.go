@@ -15,17 +15,17 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// requestDraft is a request while its keys are read, which may be in any order.
+// requestDraft is a request while its keys are read, in any order.
 type requestDraft struct {
 	Request
-	http  *sample.HTTP // also filled if there is no send, so that its keys can be checked
+	http  *sample.HTTP // also filled without the key request, so that the other keys can be checked
 	hits  int64
 	times bool // given
 }
 
-// onlyHTTP and onlyDescriptor are the keys that need send or descriptor.
+// onlyHTTP and onlyDescriptor are the keys that need request or descriptor.
 var (
-	onlyHTTP       = []string{"headers", "cookies", "claims", "attributes", "ip", "status", "settled", "takes"}
+	onlyHTTP       = []string{"headers", "cookies", "claims", "attributes", "ip", "status", "actual_cost", "duration"}
 	onlyDescriptor = []string{"hits"}
 )
 
@@ -33,14 +33,14 @@ var (
 func (d *decoder) request(n *strictyaml.Node, t *Test) {
 	q := requestDraft{Request: Request{At: d.at(n), Times: 1, Status: 200}, http: &sample.HTTP{}, hits: 1}
 	q.Expect.At = q.At
-	sound := strictyaml.Decode(&d.Decoder, n, "request", d.requestFields(), misplaced, &q)
+	sound := strictyaml.Decode(&d.Decoder, n, "requests", d.requestFields(), misplaced, &q)
 	if n.Kind != strictyaml.Mapping {
 		return
 	}
 	d.requestKind(n, &q)
 	d.reservation(n, &q)
 	if sound && n.Field("expect") == nil && n.Field("settle") == nil {
-		d.Fault(n, "request: say what must become of it: expect: allow, deny, refuse or unlimited, or how many of each, "+
+		d.Fault(n, "requests: an entry has no expect: write expect: allow, deny, reject or unlimited, or the numbers, "+
 			"{allow: 2, deny: 1}")
 	}
 	d.expectations(n, &q)
@@ -55,12 +55,12 @@ func (d *decoder) request(n *strictyaml.Node, t *Test) {
 	case d.requests == maxRequests+1:
 		d.Fault(n, "the file has more than %d requests: split it", maxRequests)
 	case d.sends > maxSends && d.sends-q.Times <= maxSends:
-		d.Fault(n, "the file sends more than %d requests, times included: send fewer", maxSends)
+		d.Fault(n, "the file sends more than %d requests, times included: split it", maxSends)
 	}
 	t.Requests = append(t.Requests, q.Request)
 }
 
-// atOr is the value of a key, or the mapping where it is missing.
+// atOr returns the value of a key, or the mapping if it has none.
 func atOr(n *strictyaml.Node, key string) *strictyaml.Node {
 	if value := n.Field(key); value != nil {
 		return value
@@ -68,21 +68,21 @@ func atOr(n *strictyaml.Node, key string) *strictyaml.Node {
 	return n
 }
 
-// requestKind settles whether it is an HTTP request or one to a domain.
+// requestKind determines whether it is an HTTP request or one to a domain.
 func (d *decoder) requestKind(n *strictyaml.Node, q *requestDraft) {
-	send, descriptor := n.Field("send"), n.Field("descriptor")
+	send, descriptor := n.Field("request"), n.Field("descriptor")
 	wrong := onlyDescriptor
 	switch {
 	case n.Field("settle") != nil:
 		d.onlySettles(n)
 		return
 	case send != nil && descriptor != nil:
-		d.Fault(descriptor, "request: send and descriptor are two kinds of requests: write two")
+		d.Fault(descriptor, "requests: an entry has either request or descriptor: write two entries")
 		return
 	case send != nil:
 		q.HTTP = q.http
 		if _, err := q.HTTP.Request(); err != nil && q.http.Method != "" {
-			d.Fault(send, "send: %v", err)
+			d.Fault(send, "request: %v", err)
 		}
 	case descriptor != nil:
 		wrong = onlyHTTP
@@ -92,57 +92,57 @@ func (d *decoder) requestKind(n *strictyaml.Node, q *requestDraft) {
 			}
 		}
 	default:
-		d.Fault(n, "request: say what is sent: send: POST /posts, or descriptor: {domain: auth, entries: {auth_type: login}}, "+
-			"or what a reservation really cost: settle: {a: 10}")
+		d.Fault(n, "requests: an entry sends nothing: write request: POST /posts, or descriptor: {domain: auth, entries: {auth_type: login}}, "+
+			"or settle: {a: 10} for the actual cost of a reservation")
 		return
 	}
 	for _, key := range wrong {
 		if value := n.Field(key); value != nil && send != nil {
-			d.Fault(value, "%s: is for requests with descriptor; what an HTTP request costs, its rules say", key)
+			d.Fault(value, "%s: needs descriptor: the rules determine the cost of an HTTP request", key)
 		} else if value != nil {
-			d.Fault(value, "%s: is for requests with send: a descriptor has only domain and entries", key)
+			d.Fault(value, "%s: needs request: a descriptor has only domain and entries", key)
 		}
 	}
 }
 
-// withSettle are the keys that may stand beside settle, and notReserved those that may not stand beside reserve.
+// withSettle are the keys that can be combined with settle, and notReserved those that cannot be combined with reserve.
 var (
 	withSettle  = []string{"at", "settle", "rule", "remaining", "forgiven"}
-	notReserved = []string{"status", "settled", "takes", "times", "hits"}
+	notReserved = []string{"status", "actual_cost", "duration", "times", "hits"}
 )
 
-// onlySettles finds keys that make no sense beside settle.
+// onlySettles reports keys that cannot be combined with settle.
 func (d *decoder) onlySettles(n *strictyaml.Node) {
 	for _, f := range n.Fields {
 		if !slices.Contains(withSettle, f.Key.Text) {
-			d.Fault(f.Key, "%s: nothing is sent where a reservation is settled: write two steps", f.Key.Text)
+			d.Fault(f.Key, "%s: cannot be combined with settle: write two entries", f.Key.Text)
 		}
 	}
 }
 
-// reservation checks what a request says of reservations.
+// reservation checks the keys of reservations.
 func (d *decoder) reservation(n *strictyaml.Node, q *requestDraft) {
 	reserve, as := n.Field("reserve"), n.Field("as")
 	switch {
 	case n.Field("settle") != nil:
 		return
 	case n.Field("forgiven") != nil:
-		d.Fault(n.Field("forgiven"), "forgiven: only settling forgives: write it beside settle")
+		d.Fault(n.Field("forgiven"), "forgiven: needs settle")
 	case reserve != nil && as == nil:
-		d.Fault(reserve, "reserve: give the reservation a name to settle it by: as: a")
+		d.Fault(reserve, "reserve: the reservation has no name: add one, such as as: a")
 	case reserve == nil && as != nil:
-		d.Fault(as, "as: names a reservation: write reserve: 5 beside it")
+		d.Fault(as, "as: needs reserve: add reserve: 5")
 	}
 	if reserve == nil || as == nil {
 		return
 	}
 	for _, key := range notReserved {
 		if value := n.Field(key); value != nil {
-			d.Fault(value, "%s: cannot stand beside reserve: what a reservation costs is said by settle: {%s: 10}", key, q.As)
+			d.Fault(value, "%s: cannot be combined with reserve: write the actual cost as settle: {%s: 10}", key, q.As)
 		}
 	}
 	if line, taken := d.reserved[q.As]; taken {
-		d.Fault(as, "as: the reservation at line %d is called %q already: rename one", line, q.As)
+		d.Fault(as, "as: the reservation at line %d has the same name %q: rename one", line, q.As)
 	}
 	d.reserved[q.As] = as.Line
 }
@@ -154,7 +154,7 @@ func (d *decoder) settle(n *strictyaml.Node) []Actual {
 		return all
 	}
 	if len(n.Fields) == 0 && n.Whole() {
-		d.Fault(n, "settle: nothing is settled: write what a reservation really cost, {a: 10}")
+		d.Fault(n, "settle: is empty: write the actual cost of a reservation, {a: 10}")
 	}
 	for _, f := range n.Fields {
 		name := f.Key.Text
@@ -176,7 +176,7 @@ type requestFields = strictyaml.Fields[requestDraft]
 func (d *decoder) requestFields() requestFields {
 	return requestFields{
 		"at":         func(q *requestDraft, n *strictyaml.Node) { q.Offset, _ = d.duration(n, "at") },
-		"send":       func(q *requestDraft, n *strictyaml.Node) { d.send(q, n) },
+		"request":    func(q *requestDraft, n *strictyaml.Node) { d.send(q, n) },
 		"descriptor": func(q *requestDraft, n *strictyaml.Node) { q.Descriptors = d.descriptor(n) },
 		"headers": func(q *requestDraft, n *strictyaml.Node) {
 			d.pairs(n, "headers", func(key, value *strictyaml.Node) error { return q.http.AddHeader(key.Text, value.Text) })
@@ -193,9 +193,9 @@ func (d *decoder) requestFields() requestFields {
 				q.Status = int(status)
 			}
 		},
-		"settled": func(q *requestDraft, n *strictyaml.Node) {
-			if amount, ok := d.Int(n, "settled", 0, sluice.MaxCost); ok {
-				q.Settled = &amount
+		"actual_cost": func(q *requestDraft, n *strictyaml.Node) {
+			if amount, ok := d.Int(n, "actual_cost", 0, sluice.MaxCost); ok {
+				q.ActualCost = &amount
 			}
 		},
 		"reserve": func(q *requestDraft, n *strictyaml.Node) { q.Reserve, _ = d.Int(n, "reserve", 1, sluice.MaxCost) },
@@ -205,8 +205,8 @@ func (d *decoder) requestFields() requestFields {
 			q.Expect.Forgiven = &Number{At: d.at(n)}
 			q.Expect.Forgiven.N, _ = d.Int(n, "forgiven", 0, math.MaxInt64)
 		},
-		"takes": func(q *requestDraft, n *strictyaml.Node) { q.Takes, _ = d.duration(n, "takes") },
-		"hits":  func(q *requestDraft, n *strictyaml.Node) { q.hits, _ = d.Int(n, "hits", 1, sluice.MaxCost) },
+		"duration": func(q *requestDraft, n *strictyaml.Node) { q.Duration, _ = d.duration(n, "duration") },
+		"hits":     func(q *requestDraft, n *strictyaml.Node) { q.hits, _ = d.Int(n, "hits", 1, sluice.MaxCost) },
 		"times": func(q *requestDraft, n *strictyaml.Node) {
 			times, ok := d.Int(n, "times", 1, maxTimes)
 			if q.times = true; ok {
@@ -222,15 +222,15 @@ func (d *decoder) requestFields() requestFields {
 	}
 }
 
-// send reads method and path, and keeps what other keys have said of the request.
+// send reads method and path, and keeps the values of other keys.
 func (d *decoder) send(q *requestDraft, n *strictyaml.Node) {
-	text, ok := d.String(n, "send")
+	text, ok := d.String(n, "request")
 	if !ok {
 		return
 	}
 	parsed, err := sample.ParseSend(text)
 	if err != nil {
-		d.Fault(n, "send: %v", err)
+		d.Fault(n, "request: %v", err)
 		return
 	}
 	q.http.Method, q.http.Target = parsed.Method, parsed.Target
@@ -239,7 +239,7 @@ func (d *decoder) send(q *requestDraft, n *strictyaml.Node) {
 	}
 }
 
-// pairs reads a mapping of texts; a list has its name several times.
+// pairs reads a mapping of texts; a list repeats its key.
 func (d *decoder) pairs(n *strictyaml.Node, what string, add func(key, value *strictyaml.Node) error) {
 	if !d.IsMapping(n, what) {
 		return
@@ -251,7 +251,7 @@ func (d *decoder) pairs(n *strictyaml.Node, what string, add func(key, value *st
 		}
 		for _, item := range list {
 			if item.Kind != strictyaml.Scalar {
-				d.Fault(item, "%s: %s is %s: write a value, in quotes if it is empty", what, f.Key.Text, item)
+				d.Fault(item, "%s: %s is %s: write a value, '' if it is empty", what, f.Key.Text, item)
 			} else if err := add(f.Key, item); err != nil {
 				d.Fault(item, "%s: %v", what, err)
 			}
@@ -266,7 +266,7 @@ func (d *decoder) texts(n *strictyaml.Node, what string) map[string]string {
 	}
 	for _, f := range n.Fields {
 		if f.Value.Kind != strictyaml.Scalar {
-			d.Fault(f.Value, "%s: %s is %s: write a value, in quotes if it is empty", what, f.Key.Text, f.Value)
+			d.Fault(f.Value, "%s: %s is %s: write a value, '' if it is empty", what, f.Key.Text, f.Value)
 		}
 		all[f.Key.Text] = f.Value.Text
 	}
@@ -304,7 +304,7 @@ func (d *decoder) descriptor(n *strictyaml.Node) *sample.Descriptors {
 			}
 		},
 	}
-	moved := map[string]string{"hits": "it stands beside descriptor"}
+	moved := map[string]string{"hits": "move it next to descriptor"}
 	if !strictyaml.Decode(&d.Decoder, n, "descriptor", fields, moved, all) {
 		return all
 	}
@@ -316,7 +316,7 @@ func (d *decoder) descriptor(n *strictyaml.Node) *sample.Descriptors {
 
 // duration reads a duration that may be zero.
 func (d *decoder) duration(n *strictyaml.Node, what string) (time.Duration, bool) {
-	const most = 10 * 366 * 24 * time.Hour // further than any limit remembers
+	const most = 10 * 366 * 24 * time.Hour // longer than the memory of any limit
 	if n.Kind == strictyaml.Scalar && n.Text == "0" {
 		return 0, true
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// secretHeaders are those whose values are not to be shown: credentials, and what the rules say is secret.
+// secretHeaders returns the headers whose values are not shown: credentials, and secret attributes of the rules.
 func secretHeaders(set *rules.Set) map[string]bool {
 	secret := map[string]bool{}
 	for _, name := range match.CredentialHeaders() {
@@ -29,7 +29,7 @@ func secretHeaders(set *rules.Set) map[string]bool {
 	return secret
 }
 
-// describe says what was sent and when.
+// describe returns the request and its time as text.
 func (q *Request) describe(secret map[string]bool) string {
 	var b strings.Builder
 	for i, s := range q.Settle {
@@ -61,7 +61,7 @@ func (q *Request) describe(secret map[string]bool) string {
 	return b.String()
 }
 
-// plainError is an error without the name of the package, which says nothing to who writes rules.
+// plainError returns an error without the name of the package, which means nothing to authors of rules.
 func plainError(err error) string { return strings.TrimPrefix(err.Error(), "rules: ") }
 
 func clip(s string) string {
@@ -72,7 +72,7 @@ func clip(s string) string {
 	return s
 }
 
-// explain says in a few lines what the rules make of a request.
+// explain describes in a few lines how the rules match a request.
 func (r *runner) explain(q *Request) []string {
 	if q.Settle != nil {
 		return nil
@@ -88,14 +88,14 @@ func (r *runner) explain(q *Request) []string {
 	return Summarize(e)
 }
 
-// maxOthers is how many of the rules that do not match are worth a line.
+// maxOthers is the maximum number of listed rules that do not match.
 const maxOthers = 5
 
-// Summarize puts an explanation into one line for each rule: those that match, and a few of those that do not.
+// Summarize returns an explanation with one line for each rule: those that match, and a few of those that do not.
 func Summarize(e *rules.Explanation) []string {
 	var lines, others []string
 	if e.Err != nil {
-		lines = append(lines, "refused: "+plainError(e.Err))
+		lines = append(lines, "rejected: "+plainError(e.Err))
 	}
 	for i := range e.Rules {
 		x := &e.Rules[i]
@@ -111,7 +111,7 @@ func Summarize(e *rules.Explanation) []string {
 	return slices.Concat(lines, others)
 }
 
-// matching describes a rule that matches: whom it counts, its limits and notes.
+// matching describes a rule that matches: its key, limits and notes.
 func matching(x *rules.RuleExplanation) string {
 	var parts []string
 	for _, k := range x.Key {

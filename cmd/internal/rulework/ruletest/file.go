@@ -7,16 +7,16 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// File is one file of tests.
+// File is one test file.
 type File struct {
-	Name  string     // as messages show it
-	Rules []RuleFile // beside the file; none: all of its directory
-	Start time.Time  // what the clock says at the beginning of each test
+	Name  string     // name in messages
+	Rules []RuleFile // relative to the file; none: all of its directory
+	Start time.Time  // time at the start of each test
 	Tests []Test
-	Set   *rules.Set // what they are about; set by Load
+	Set   *rules.Set // the tested rules; set by Load
 }
 
-// RuleFile is a rule file that a file of tests names.
+// RuleFile is a rule file that a test file names.
 type RuleFile struct {
 	At   rules.Position
 	Path string
@@ -29,92 +29,92 @@ type Test struct {
 	Requests []Request
 }
 
-// Request is one request, or several equal ones at the same time, and what is to become of it. Either HTTP, Descriptors or
-// Settle is set.
+// Request is one request, or several equal ones at the same time, with the expected outcome. Either HTTP, Descriptors
+// or Settle is set.
 type Request struct {
 	At          rules.Position
 	Offset      time.Duration // since the test's start
 	HTTP        *sample.HTTP
 	Descriptors *sample.Descriptors
 	Status      int           // of the response, for rules that charge by it
-	Settled     *int64        // what the response says that it has cost, for rules that settle
-	Takes       time.Duration // until the response is there: how long the request is in flight
+	ActualCost  *int64        // in the response, for rules with actual_cost
+	Duration    time.Duration // until the response; the request is in flight for that long
 	Times       int
-	Reserve     int64    // an estimate that is settled later, in place of what the rules say that it costs; 0: it is not
-	As          string   // what the reservation is called
-	Settle      []Actual // instead of a request: reservations and what they really cost
+	Reserve     int64    // estimate that is settled later, instead of the cost of the rules; 0: no reservation
+	As          string   // name of the reservation
+	Settle      []Actual // instead of a request: actual costs of reservations
 	Expect      Expect
 }
 
-// Actual is what a reservation really cost.
+// Actual is the actual cost of a reservation.
 type Actual struct {
 	At   rules.Position
 	Name string
 	Cost int64
 }
 
-// Kind is what becomes of a request.
+// Kind is the outcome of a request.
 type Kind uint8
 
 const (
-	Allow     Kind = iota + 1 // a rule limits it, and it passes
+	Allow     Kind = iota + 1 // a rule limits it, and it is allowed
 	Deny                      // over a limit
-	Refuse                    // turned away before anything is counted
-	Unlimited                 // it passes and no rule limits it
+	Reject                    // rejected before limits
+	Unlimited                 // it is allowed and no rule limits it
 )
 
-var kindNames = [...]string{"", "allow", "deny", "refuse", "unlimited"}
+var kindNames = [...]string{"", "allow", "deny", "reject", "unlimited"}
 
-// String returns the word that test files use.
+// String returns the name in test files.
 func (k Kind) String() string { return kindNames[min(int(k), len(kindNames)-1)] }
 
-// Expect is what a test says about a request. Fields that are nil or empty say nothing.
+// Expect is the expectation of a test for a request. Fields that are nil or empty are not checked.
 type Expect struct {
 	At   rules.Position
-	Kind Kind // of all of the requests; 0: Allow and Deny count them
-	// Allowed and Denied are how many of the requests pass and how many do not.
+	Kind Kind // of all requests; 0: Allowed and Denied are their numbers
+	// Allowed and Denied are the numbers of allowed and denied requests.
 	Allowed, Denied int
 
 	Rule       *Text
 	Shadow     *Text
 	Remaining  *Number
-	Forgiven   *Number // of a settlement: what was not charged because of the cap on debt
+	Forgiven   *Number // of a settlement: the part that was not charged because of the maximum negative balance
 	RetryAfter *Duration
 	Delay      *Duration
 }
 
-// Text is a text at a place.
+// Text is a text with its position.
 type Text struct {
 	At   rules.Position
 	Text string
 }
 
-// Number is what remains: of one rule, or of several by their names.
+// Number is an expected number, or several by rule.
 type Number struct {
 	At     rules.Position
 	N      int64
 	ByRule []RuleNumber // instead of N
 }
 
-// RuleNumber is what remains of a rule.
+// RuleNumber is the expected number of a rule.
 type RuleNumber struct {
 	At   rules.Position
 	Rule string
 	N    int64
 }
 
-// Duration is a duration at a place.
+// Duration is a duration with its position.
 type Duration struct {
 	At rules.Position
 	D  time.Duration
 }
 
-// Bounds of a file of tests.
+// Bounds of a test file.
 const (
 	maxTimes    = 1_000_000 // of one request
 	maxRequests = 100_000   // written in one file
-	maxSends    = 5_000_000 // of one file, all times together
+	maxSends    = 5_000_000 // of one file, all times added
 )
 
-// DefaultStart is when tests begin that do not say: a Thursday.
+// DefaultStart is the default start of tests: a Thursday.
 var DefaultStart = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)

@@ -15,18 +15,18 @@ func one(b bool) int {
 	return 0
 }
 
-// Whatever is read as a file of tests can be run.
+// Every file that can be read as a test file can be run.
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{ // short ones: the fuzzer spends its time on making them shorter
-		"rules: [a.yaml]\nstart: 2026-01-01\ntests: [{name: a, requests: [{send: /, expect: allow}]}]",
-		"tests: [{name: a, requests: [{at: 1d, send: 'PUT http://h/?a=b', times: 3, expect: {allow: 2, deny: 1}}]}]",
-		"tests: [{name: a, requests: [{send: /, expect: deny, retry_after: 500ms}]}]",
-		"tests:\n- name: a\n  requests:\n  - {send: /, headers: {X-User: [a, b]}, cookies: {c: d}, expect: refuse}",
-		"tests: [{name: a, requests: [{send: /, claims: {c: d}, attributes: {e: f}, ip: '::1', status: 401, expect: deny}]}]",
+	for _, seed := range []string{ // short, because the fuzzer spends its time on shortening them
+		"rules: [a.yaml]\nstart: 2026-01-01\ntests: [{name: a, requests: [{request: /, expect: allow}]}]",
+		"tests: [{name: a, requests: [{at: 1d, request: 'PUT http://h/?a=b', times: 3, expect: {allow: 2, deny: 1}}]}]",
+		"tests: [{name: a, requests: [{request: /, expect: deny, retry_after: 500ms}]}]",
+		"tests:\n- name: a\n  requests:\n  - {request: /, headers: {X-User: [a, b]}, cookies: {c: d}, expect: reject}",
+		"tests: [{name: a, requests: [{request: /, claims: {c: d}, attributes: {e: f}, ip: '::1', status: 401, expect: deny}]}]",
 		"tests: [{name: a, requests: [{descriptor: {domain: d, entries: [{k: v}]}, hits: 2, expect: unlimited}]}]",
-		"tests: [{name: a, requests: [{send: /, reserve: 5, as: a, expect: allow}, {at: 5s, settle: {a: 10}, remaining: 0, forgiven: 1}]}]",
+		"tests: [{name: a, requests: [{request: /, reserve: 5, as: a, expect: allow}, {at: 5s, settle: {a: 10}, remaining: 0, forgiven: 1}]}]",
 		"tests: [{name: a, requests: [{descriptor: {domain: d, entries: [{k: v}]}, reserve: 2, as: b, expect: unlimited}, {settle: {b: 0}}]}]",
-		"tests: [{name: a, requests: [{send: /, expect: allow, rule: a, remaining: {all: 1}, delay: 0s, shadow: b}]}]",
+		"tests: [{name: a, requests: [{request: /, expect: allow, rule: a, remaining: {all: 1}, delay: 0s, shadow: b}]}]",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -40,7 +40,7 @@ func FuzzParse(f *testing.F) {
 		file, err := ruletest.Parse("a_test.yaml", data)
 		if err != nil {
 			if file != nil {
-				t.Error("a file with faults is returned")
+				t.Error("a file with errors is returned")
 			}
 			return
 		}

@@ -10,18 +10,18 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// heldRequest is a request that has not been answered yet, and holds slots until it is.
+// heldRequest is a request without a response yet. It holds permits until then.
 type heldRequest struct {
 	ends      time.Time
 	renewed   time.Time
 	permitTTL time.Duration
-	takes     []sluice.Take // that renew what it holds
-	due       []sluice.Take // that settle it when it is answered
+	takes     []sluice.Take // takes that renew its permits
+	due       []sluice.Take // takes that settle it with the response
 }
 
-// hold has a request hold its slots until it is answered, and settles it then.
+// hold keeps the permits of a request until its response, and settles it then.
 func (r *runner) hold(ctx context.Context, m *rules.MatchResult, ds []sluice.Decision, q *Request) error {
-	h := heldRequest{ends: r.now.Add(q.Takes), renewed: r.now, due: settlement(m, ds, q)}
+	h := heldRequest{ends: r.now.Add(q.Duration), renewed: r.now, due: settlement(m, ds, q)}
 	for i, t := range m.Takes {
 		lease := t.EffectiveLimit().Window
 		if t.EffectiveLimit().Algorithm != sluice.Concurrency || ds[i].Granted <= 0 {
@@ -36,14 +36,15 @@ func (r *runner) hold(ctx context.Context, m *rules.MatchResult, ds []sluice.Dec
 	if len(h.takes) == 0 && len(h.due) == 0 {
 		return nil
 	}
-	if q.Takes <= 0 {
+	if q.Duration <= 0 {
 		return r.release(ctx, &h)
 	}
 	r.held = append(r.held, h)
 	return nil
 }
 
-// setPermitRetryAfter has denials of what is in flight say what middleware tells callers: nobody knows when a request will end.
+// setPermitRetryAfter sets the retry time of denials by concurrency limits to that of the middleware, because the end
+// of a request is unknown.
 func setPermitRetryAfter(takes []sluice.Take, ds []sluice.Decision) {
 	for i := range takes {
 		if takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
@@ -52,8 +53,8 @@ func setPermitRetryAfter(takes []sluice.Take, ds []sluice.Decision) {
 	}
 }
 
-// advance moves the clock: requests that end until then release what they hold, and others renew it each third of the
-// lease. Of their renewals the last before now is all that anybody sees.
+// advance moves the clock: requests that end until then release their permits, and others renew them every TTL/3. Only
+// the last renewal before now has an effect.
 func (r *runner) advance(ctx context.Context, now time.Time) error {
 	last := func(h *heldRequest) time.Time {
 		if !h.ends.After(now) {

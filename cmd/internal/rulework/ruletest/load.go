@@ -15,12 +15,11 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// ErrNone is wrapped when there are no tests where they were looked for.
+// ErrNone is wrapped when there are no tests in the given paths.
 var ErrNone = errors.New("there are no tests")
 
-// Load reads files of tests and the rules they are about. Of a directory it reads those named *_test.yaml and
-// *_test.yml, in the order of their names; sub-directories are not looked into. Faults are reported all at once,
-// joined; those in files are [*rules.Error].
+// Load reads test files and the rules that they test. In a directory it reads *_test.yaml and *_test.yml, in the order
+// of their names, without subdirectories. It returns all errors at once, joined; those in files are [*rules.Error].
 func Load(o rulefile.Options, paths ...string) ([]*File, error) {
 	names, err := find(paths)
 	if err != nil {
@@ -39,7 +38,7 @@ func Load(o rulefile.Options, paths ...string) ([]*File, error) {
 	return files, errors.Join(l.faults...)
 }
 
-// find lists the files of tests.
+// find returns the test files.
 func find(paths []string) ([]string, error) {
 	var names []string
 	for _, path := range paths {
@@ -65,7 +64,7 @@ func find(paths []string) ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%w in %s: write them in files named *_test.yaml beside the rules",
+		return nil, fmt.Errorf("%w in %s: write tests in files named *_test.yaml next to the rule files",
 			ErrNone, strings.Join(paths, ", "))
 	}
 	return names, nil
@@ -77,7 +76,7 @@ func isTestName(name string) bool {
 
 type loader struct {
 	options rulefile.Options
-	sets    map[string]*rules.Set // by the paths they were read from; nil: they have faults, which were reported
+	sets    map[string]*rules.Set // by paths; nil: they have errors, which are already reported
 	faults  []error
 }
 
@@ -116,7 +115,7 @@ func (l *loader) load(name string) (*File, error) {
 	return f, f.checkNames()
 }
 
-// set compiles rules, each selection once. The faults of a selection are returned once too.
+// set compiles rules, each selection of paths once. It returns the errors of a selection only once.
 func (l *loader) set(paths []string) (*rules.Set, error) {
 	key := strings.Join(paths, "\x00")
 	if set, known := l.sets[key]; known {
@@ -131,7 +130,7 @@ func (l *loader) set(paths []string) (*rules.Set, error) {
 	return loaded.Set, nil
 }
 
-// read reads a file of a size that it may have.
+// read reads a file of limited size.
 func read(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	switch {
@@ -146,8 +145,7 @@ func read(name string) ([]byte, error) {
 	return plainfile.Read(name, strictyaml.MaxBytes)
 }
 
-// checkNames finds names of rules that there are not: an expectation about one could only fail, and with a message that
-// does not say why.
+// checkNames reports unknown names of rules. An expectation about one would fail without giving the reason.
 func (f *File) checkNames() error {
 	names := ruleNames(f.Set)
 	known := make(map[string]bool, len(names))
@@ -184,7 +182,7 @@ func (f *File) checkNames() error {
 	return errors.Join(faults...)
 }
 
-// ruleNames lists what the limits of a set can be called: a rule, or one limit of it.
+// ruleNames returns the possible names of the limits of a set: a rule, or one limit of it.
 func ruleNames(set *rules.Set) []string {
 	var names []string
 	cfg := set.Config()

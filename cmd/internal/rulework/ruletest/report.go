@@ -8,31 +8,31 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/fileerrors"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 const Format = `  tests:
     - name: two posts a second
       requests:
-        - {send: POST /posts, headers: {X-User: ada}, times: 3, expect: {allow: 2, deny: 1}}
-        - {at: 600ms, send: POST /posts, headers: {X-User: ada}, expect: allow, remaining: 0}
+        - {request: POST /posts, headers: {X-User: ada}, times: 3, expect: {allow: 2, deny: 1}}
+        - {at: 600ms, request: POST /posts, headers: {X-User: ada}, expect: allow, remaining: 0}
 `
 
-// Broken lists faults of test files and of the rules they are about.
+// Broken returns an error that lists the errors in test files and in the tested rules.
 func Broken(err error) error {
-	found, _ := faults.Split(err)
+	found, _ := fileerrors.Split(err)
 	if len(found) == 0 {
 		return err
 	}
 	var lines []string
-	for _, e := range faults.Each(err) {
+	for _, e := range fileerrors.Each(err) {
 		lines = append(lines, "  "+term.Printable(e.Error()))
 	}
-	return fmt.Errorf("no test was run:\n%s", strings.Join(lines, "\n"))
+	return fmt.Errorf("no tests were run, because there are errors in the files:\n%s", strings.Join(lines, "\n"))
 }
 
-// Report is what test prints. Its fields are for programs to rely on.
+// Report is the output of test. Its fields are stable for programs.
 type Report struct {
 	OK      bool         `json:"ok"`
 	Passed  int          `json:"passed"`
@@ -44,7 +44,7 @@ type Report struct {
 type fileReport struct {
 	File    string       `json:"file"`
 	OK      bool         `json:"ok"`
-	Seconds float64      `json:"seconds"`
+	Seconds float64      `json:"elapsed_seconds"`
 	Tests   []testReport `json:"tests"`
 }
 
@@ -54,7 +54,7 @@ type testReport struct {
 	OK       bool            `json:"ok"`
 	Requests int             `json:"requests"`
 	Virtual  float64         `json:"virtual_seconds"` // how far the test's clock went
-	Seconds  float64         `json:"seconds"`
+	Seconds  float64         `json:"elapsed_seconds"`
 	Failures []failureReport `json:"failures"`
 }
 
@@ -66,7 +66,7 @@ type failureReport struct {
 	Field   string   `json:"field"`
 	Want    string   `json:"want"`
 	Got     string   `json:"got"`
-	Why     []string `json:"why"`
+	Why     []string `json:"reasons"`
 }
 
 func RunFiles(ctx context.Context, files []*File, wanted *regexp.Regexp) (*Report, error) {
@@ -84,7 +84,7 @@ func RunFiles(ctx context.Context, files []*File, wanted *regexp.Regexp) (*Repor
 	report.OK = report.Failed == 0
 	report.elapsed = time.Since(began)
 	if report.Passed+report.Failed == 0 {
-		return nil, fmt.Errorf("no test's name matches --run %q", wanted)
+		return nil, fmt.Errorf("no test has a name that matches --run %q", wanted)
 	}
 	return report, nil
 }
@@ -132,7 +132,7 @@ func (r *Report) WriteText(w io.Writer, verbose bool) error {
 		fmt.Fprintf(&b, "%s  %s  %s  %.3fs\n", word, term.Printable(f.File), term.Count(len(f.Tests), "test"), f.Seconds)
 	}
 	if r.Failed > 0 {
-		fmt.Fprintf(&b, "%s: %d of %s\n", s.Red("FAIL"), r.Failed, term.Count(r.Passed+r.Failed, "test"))
+		fmt.Fprintf(&b, "%s: %d of %s failed\n", s.Red("FAIL"), r.Failed, term.Count(r.Passed+r.Failed, "test"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -143,7 +143,7 @@ func (t *testReport) write(b *strings.Builder, s term.Style) {
 	if !t.OK {
 		word = s.Red("--- FAIL")
 	}
-	fmt.Fprintf(b, "%s: %s (%s, %s of its clock, %.3fs)\n", word, term.Printable(t.Name), term.Count(t.Requests, "request"),
+	fmt.Fprintf(b, "%s: %s (%s, virtual time %s, elapsed %.3fs)\n", word, term.Printable(t.Name), term.Count(t.Requests, "request"),
 		term.Duration(time.Duration(t.Virtual*float64(time.Second)).Round(time.Microsecond)), t.Seconds)
 	for i := range t.Failures {
 		f := &t.Failures[i]
@@ -152,7 +152,7 @@ func (t *testReport) write(b *strings.Builder, s term.Style) {
 		fmt.Fprintf(b, "        want %s: %s\n", f.Field, term.Printable(f.Want))
 		fmt.Fprintf(b, "        got: %s\n", term.Printable(f.Got))
 		if i+1 < len(t.Failures) && t.Failures[i+1].Line == f.Line && t.Failures[i+1].Request == f.Request {
-			continue // the reasons are the same, and stand below the last
+			continue // the reasons are the same, and follow the last one
 		}
 		for _, line := range f.Why {
 			fmt.Fprintf(b, "          %s\n", s.Faint(term.Printable(line)))

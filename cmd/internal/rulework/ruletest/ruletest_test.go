@@ -29,7 +29,7 @@ func load(t *testing.T, ruleText, testText string) ([]*ruletest.File, error) {
 	return ruletest.Load(rulefile.Options{}, dir)
 }
 
-// results runs tests and returns how each went.
+// results runs tests and returns their results.
 func results(t *testing.T, ruleText, testText string) []ruletest.Result {
 	t.Helper()
 	files, err := load(t, ruleText, testText)
@@ -54,17 +54,17 @@ func passes(t *testing.T, ruleText, testText string) {
 	}
 }
 
-// A week's quota is a week on the test's clock and nothing on ours.
+// A week's quota takes a week of virtual time and no real time.
 func TestWeek(t *testing.T) {
 	const quota = "rules:\n  - {name: quota, per: header:X-User, limit: 1000/week, algorithm: sliding_window_log}\n"
 	r := results(t, quota, `
 tests:
   - name: a week
     requests:
-      - {send: /, headers: {X-User: ada}, times: 1001, expect: {allow: 1000, deny: 1}, retry_after: 7d}
-      - {at: 6d23h59m59.999s, send: /, headers: {X-User: ada}, expect: deny, retry_after: 1ms}
-      - {at: 1w, send: /, headers: {X-User: ada}, times: 1000, expect: allow}
-      - {at: 52w, send: /, headers: {X-User: ada}, times: 1000, expect: allow, remaining: 0}
+      - {request: /, headers: {X-User: ada}, times: 1001, expect: {allow: 1000, deny: 1}, retry_after: 7d}
+      - {at: 6d23h59m59.999s, request: /, headers: {X-User: ada}, expect: deny, retry_after: 1ms}
+      - {at: 1w, request: /, headers: {X-User: ada}, times: 1000, expect: allow}
+      - {at: 52w, request: /, headers: {X-User: ada}, times: 1000, expect: allow, remaining: 0}
 `)
 	if !r[0].Passed() {
 		t.Fatalf("%+v", r[0].Failures)
@@ -74,19 +74,19 @@ tests:
 	}
 }
 
-// Each test begins with an empty store, and at the start.
+// Each test begins with an empty store, at the start time.
 func TestTestsAreApart(t *testing.T) {
 	passes(t, "rules:\n  - {name: one, limit: {rate: 1/day, align: calendar}}\n", `
 start: 2026-05-31T23:59:59+00:00
 tests:
   - name: first
-    requests: [{send: /, expect: allow}, {send: /, expect: deny, retry_after: 1s}, {at: 1s, send: /, expect: allow}]
+    requests: [{request: /, expect: allow}, {request: /, expect: deny, retry_after: 1s}, {at: 1s, request: /, expect: allow}]
   - name: second
-    requests: [{send: /, expect: allow}, {send: /, expect: deny, retry_after: 1s}]
+    requests: [{request: /, expect: allow}, {request: /, expect: deny, retry_after: 1s}]
 `)
 }
 
-// Everything that a request can have reaches the rules.
+// Every part of a request reaches the rules.
 func TestRequestParts(t *testing.T) {
 	passes(t, `
 attributes:
@@ -106,24 +106,24 @@ rules:
 tests:
   - name: parts
     requests:
-      - {send: GET /, headers: {X-Given: "1"}, expect: allow, rule: header}
-      - {send: GET /, headers: {X-Given: ""}, expect: refuse}
-      - {send: GET /, cookies: {other: a, session: s1}, expect: allow, rule: cookie}
-      - {send: GET /, claims: {sub: ada}, expect: allow, rule: claim}
-      - {send: GET /, attributes: {region: eu}, expect: allow, rule: attr}
-      - {send: GET https://api.example.com/x, expect: allow, rule: host}
-      - {send: "GET /?draft=1", expect: allow, rule: query}
-      - {send: /, ip: 2001:db8::1, expect: allow, rule: ip}
-      - {send: PUT /users/7, expect: allow, rule: segment}
-      - {send: PUT /users/7, expect: deny, rule: segment}
-      - {send: PUT /users/8, expect: allow, rule: segment}
-      - {send: GET /, headers: {Host: api.example.com}, expect: deny, rule: host}
-      - {send: GET /twice, headers: {X-User: [ada, bob]}, expect: refuse}
-      - {send: GET /, expect: refuse}
+      - {request: GET /, headers: {X-Given: "1"}, expect: allow, rule: header}
+      - {request: GET /, headers: {X-Given: ""}, expect: reject}
+      - {request: GET /, cookies: {other: a, session: s1}, expect: allow, rule: cookie}
+      - {request: GET /, claims: {sub: ada}, expect: allow, rule: claim}
+      - {request: GET /, attributes: {region: eu}, expect: allow, rule: attr}
+      - {request: GET https://api.example.com/x, expect: allow, rule: host}
+      - {request: "GET /?draft=1", expect: allow, rule: query}
+      - {request: /, ip: 2001:db8::1, expect: allow, rule: ip}
+      - {request: PUT /users/7, expect: allow, rule: segment}
+      - {request: PUT /users/7, expect: deny, rule: segment}
+      - {request: PUT /users/8, expect: allow, rule: segment}
+      - {request: GET /, headers: {Host: api.example.com}, expect: deny, rule: host}
+      - {request: GET /twice, headers: {X-User: [ada, bob]}, expect: reject}
+      - {request: GET /, expect: reject}
 `)
 }
 
-// Descriptors are matched and counted as Envoy's service does.
+// Descriptors are matched and counted like in Envoy's service.
 func TestDescriptors(t *testing.T) {
 	passes(t, `
 domain: mail
@@ -154,15 +154,15 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 tests:
   - name: a
     requests:
-      - {send: /, expect: allow, rule: posts-per-usr}
-      - {send: /, expect: allow, shadow: post}
-      - {send: /, expect: allow, remaining: {posts: 1}}
+      - {request: /, expect: allow, rule: posts-per-usr}
+      - {request: /, expect: allow, shadow: post}
+      - {request: /, expect: allow, remaining: {posts: 1}}
 `)
 	faults := err.(interface{ Unwrap() []error }).Unwrap()
 	if len(faults) == 1 {
 		faults = faults[0].(interface{ Unwrap() []error }).Unwrap()
 	}
-	want := []string{"_test.yaml:5:40: rule: ", "_test.yaml:6:42: shadow: ", "_test.yaml:7:46: remaining: "}
+	want := []string{"_test.yaml:5:43: rule: ", "_test.yaml:6:45: shadow: ", "_test.yaml:7:49: remaining: "}
 	for i, fault := range faults {
 		var e *rules.Error
 		if !errors.As(fault, &e) || !strings.Contains(fault.Error(), want[i]) {
@@ -176,7 +176,7 @@ tests:
 
 func TestLoadFaults(t *testing.T) {
 	const oneRule = "rules: [{name: a, limit: 1/s}]\n"
-	const oneTest = "tests: [{name: a, requests: [{send: /, expect: allow}]}]\n"
+	const oneTest = "tests: [{name: a, requests: [{request: /, expect: allow}]}]\n"
 	request := func(text string) string { return "tests: [{name: a, requests: [{" + text + "}]}]" }
 	for _, test := range []struct{ rules, tests, want string }{
 		{"rules: [{name: a}]\n", oneTest, "rules.yaml:1:"},
@@ -185,13 +185,13 @@ func TestLoadFaults(t *testing.T) {
 		{oneRule, "tests: []", "there are no tests"},
 		{oneRule, "rules: [rules.yaml]", "there are no tests"},
 		{oneRule, "tests: [", "rules_test.yaml:1:"},
-		{oneRule, request("send: /, expect: {refuse: 1}"), "write expect: refuse"},
-		{oneRule, request("send: /, expect: {allow: 0}"), "nothing is counted"},
-		{oneRule, request("send: /, times: 1000001, expect: allow"), "not between 1 and 1000000"},
-		{oneRule, request("send: GET http://a b/, expect: allow"), "is not a host"},
-		{oneRule, request("send: 'GET /a b', expect: allow"), "%20"},
-		{oneRule, request("at: 4000d, send: /, expect: allow"), "at most 3660d"},
-		{oneRule, "domain: a\n" + oneTest, "a file of tests holds no rules"},
+		{oneRule, request("request: /, expect: {reject: 1}"), "write expect: reject"},
+		{oneRule, request("request: /, expect: {allow: 0}"), "there are no numbers"},
+		{oneRule, request("request: /, times: 1000001, expect: allow"), "not between 1 and 1000000"},
+		{oneRule, request("request: GET http://a b/, expect: allow"), "is not a host"},
+		{oneRule, request("request: 'GET /a b', expect: allow"), "%20"},
+		{oneRule, request("at: 4000d, request: /, expect: allow"), "at most 3660d"},
+		{oneRule, "domain: a\n" + oneTest, "a test file has no rules"},
 	} {
 		if _, err := load(t, test.rules, test.tests); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q, %q: %v, want %q", test.rules, test.tests, err, test.want)
@@ -202,9 +202,9 @@ func TestLoadFaults(t *testing.T) {
 	}
 }
 
-// A run that is cancelled ends with the reason and not with a result.
+// A cancelled run ends with an error and without a result.
 func TestCancelled(t *testing.T) {
-	files, err := load(t, "rules: [{name: a, limit: 1/s}]\n", "tests: [{name: a, requests: [{send: /, expect: allow}]}]\n")
+	files, err := load(t, "rules: [{name: a, limit: 1/s}]\n", "tests: [{name: a, requests: [{request: /, expect: allow}]}]\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,50 +215,51 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// Requests are in flight for as long as they take, longer than a lease too, and hold nothing if they are denied.
+// Requests are in flight for their duration, also if that is longer than the permit TTL, and hold no permit if they are
+// denied.
 func TestInFlight(t *testing.T) {
-	const flight = "rules:\n  - {name: flight, per: header:X-User, limit: [4/day, {concurrent: 2, lease: 10s}]}\n"
+	const flight = "rules:\n  - {name: flight, per: header:X-User, limit: [4/day, {concurrent: 2, permit_ttl: 10s}]}\n"
 	passes(t, flight, `
 tests:
   - name: they end
     requests:
-      - {send: /, headers: {X-User: ada}, takes: 5s, expect: allow, remaining: {flight#2: 1}}
-      - {at: 1s, send: /, headers: {X-User: ada}, takes: 1h, expect: allow, remaining: {flight#2: 0}}
-      - {at: 2s, send: /, headers: {X-User: ada}, takes: 1h, expect: deny, rule: flight#2, retry_after: 1s}
-      - {at: 2s, send: /, headers: {X-User: bob}, takes: 1h, expect: allow}
-      - {at: 4999ms, send: /, headers: {X-User: ada}, expect: deny}
-      - {at: 5s, send: /, headers: {X-User: ada}, expect: allow}
-      - {at: 5s, send: /, headers: {X-User: ada}, takes: 2h, expect: allow, remaining: {flight: 0, flight#2: 0}}
-      - {at: 30m, send: /, headers: {X-User: bob}, takes: 2h, expect: allow, remaining: {flight#2: 0}}
-      - {at: 1h1s, send: /, headers: {X-User: ada}, expect: deny, rule: flight}
-      - {at: 1h2s, send: /, headers: {X-User: bob}, times: 2, expect: allow}
+      - {request: /, headers: {X-User: ada}, duration: 5s, expect: allow, remaining: {flight#2: 1}}
+      - {at: 1s, request: /, headers: {X-User: ada}, duration: 1h, expect: allow, remaining: {flight#2: 0}}
+      - {at: 2s, request: /, headers: {X-User: ada}, duration: 1h, expect: deny, rule: flight#2, retry_after: 1s}
+      - {at: 2s, request: /, headers: {X-User: bob}, duration: 1h, expect: allow}
+      - {at: 4999ms, request: /, headers: {X-User: ada}, expect: deny}
+      - {at: 5s, request: /, headers: {X-User: ada}, expect: allow}
+      - {at: 5s, request: /, headers: {X-User: ada}, duration: 2h, expect: allow, remaining: {flight: 0, flight#2: 0}}
+      - {at: 30m, request: /, headers: {X-User: bob}, duration: 2h, expect: allow, remaining: {flight#2: 0}}
+      - {at: 1h1s, request: /, headers: {X-User: ada}, expect: deny, rule: flight}
+      - {at: 1h2s, request: /, headers: {X-User: bob}, times: 2, expect: allow}
   - name: at once
     requests:
-      - {send: /, headers: {X-User: ada}, times: 3, takes: 1s, expect: {allow: 2, deny: 1}}
-      - {at: 1s, send: /, headers: {X-User: ada}, times: 3, expect: {allow: 2, deny: 1}, rule: flight}
+      - {request: /, headers: {X-User: ada}, times: 3, duration: 1s, expect: {allow: 2, deny: 1}}
+      - {at: 1s, request: /, headers: {X-User: ada}, times: 3, expect: {allow: 2, deny: 1}, rule: flight}
 `)
-	_, err := load(t, flight, "tests: [{name: a, requests: [{send: /, takes: soon, expect: allow}]}]")
-	if err == nil || !strings.Contains(err.Error(), `takes: is "soon"`) {
+	_, err := load(t, flight, "tests: [{name: a, requests: [{request: /, duration: soon, expect: allow}]}]")
+	if err == nil || !strings.Contains(err.Error(), `duration: is "soon"`) {
 		t.Error(err)
 	}
 }
 
-// What a test file says wrong about reservations is said with its place and what to write instead.
+// Errors about reservations have a position and say what to write instead.
 func TestReservationFaults(t *testing.T) {
-	const before = "tests:\n  - name: t\n    requests:\n      - {send: /, reserve: 5, as: first, expect: allow}\n      - "
+	const before = "tests:\n  - name: t\n    requests:\n      - {request: /, reserve: 5, as: first, expect: allow}\n      - "
 	for line, want := range map[string]string{
-		"{send: /, reserve: 5, expect: allow}":                    `rules_test.yaml:5:28: reserve: give the reservation a name to settle it by: as: a`,
-		"{send: /, as: b, expect: allow}":                         `rules_test.yaml:5:23: as: names a reservation: write reserve: 5 beside it`,
-		"{send: /, reserve: 5, as: first, expect: allow}":         `as: the reservation at line 4 is called "first" already: rename one`,
-		"{send: /, reserve: 5, as: b, settled: 5, expect: allow}": `settled: cannot stand beside reserve: what a reservation costs is said by settle: {b: 10}`,
-		"{send: /, reserve: 5, as: b, times: 2, expect: allow}":   `times: cannot stand beside reserve`,
-		"{settle: {frist: 10}}":                                   `rules_test.yaml:5:19: settle: no request above is reserved as "frist": did you mean "first"?`,
-		"{settle: {}}":                                            `settle: nothing is settled: write what a reservation really cost, {a: 10}`,
-		"{settle: {first: 10}, expect: allow}":                    `expect: nothing is sent where a reservation is settled: write two steps`,
-		"{settle: {first: 10}, send: /}":                          `send: nothing is sent where a reservation is settled: write two steps`,
-		"{send: /, expect: allow, forgiven: 1}":                   `forgiven: only settling forgives: write it beside settle`,
-		"{settle: {first: 10}, remaining: {on: 1}}":               `remaining: there is no rule "on": did you mean "one"?`,
-		"{descriptor: {domain: d, entries: {a: b}}, reserve: 1, as: b, hits: 2, expect: unlimited}": `hits: cannot stand beside reserve`,
+		"{request: /, reserve: 5, expect: allow}":                                                   `rules_test.yaml:5:31: reserve: the reservation has no name: add one, such as as: a`,
+		"{request: /, as: b, expect: allow}":                                                        `rules_test.yaml:5:26: as: needs reserve: add reserve: 5`,
+		"{request: /, reserve: 5, as: first, expect: allow}":                                        `as: the reservation at line 4 has the same name "first": rename one`,
+		"{request: /, reserve: 5, as: b, actual_cost: 5, expect: allow}":                            `actual_cost: cannot be combined with reserve: write the actual cost as settle: {b: 10}`,
+		"{request: /, reserve: 5, as: b, times: 2, expect: allow}":                                  `times: cannot be combined with reserve`,
+		"{settle: {frist: 10}}":                                                                     `rules_test.yaml:5:19: settle: no request above is reserved as "frist": did you mean "first"?`,
+		"{settle: {}}":                                                                              `settle: is empty: write the actual cost of a reservation, {a: 10}`,
+		"{settle: {first: 10}, expect: allow}":                                                      `expect: cannot be combined with settle: write two entries`,
+		"{settle: {first: 10}, request: /}":                                                         `request: cannot be combined with settle: write two entries`,
+		"{request: /, expect: allow, forgiven: 1}":                                                  `forgiven: needs settle`,
+		"{settle: {first: 10}, remaining: {on: 1}}":                                                 `remaining: there is no rule "on": did you mean "one"?`,
+		"{descriptor: {domain: d, entries: {a: b}}, reserve: 1, as: b, hits: 2, expect: unlimited}": `hits: cannot be combined with reserve`,
 	} {
 		_, err := load(t, "rules: [{name: one, limit: 10/s}]\n", before+line+"\n")
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -267,15 +268,15 @@ func TestReservationFaults(t *testing.T) {
 	}
 }
 
-// A failed expectation of a settlement says what was settled and what there is.
+// A failed expectation of a settlement shows the settlement and the state.
 func TestSettleFails(t *testing.T) {
 	r := results(t, "rules: [{name: one, limit: {rate: 10/min, algorithm: fixed_window}}]\n", `
 tests:
   - name: wrong
     requests:
-      - {send: /, reserve: 5, as: a, expect: allow, remaining: 5}
+      - {request: /, reserve: 5, as: a, expect: allow, remaining: 5}
       - {at: 1s, settle: {a: 7}, remaining: 4, forgiven: 1}
-      - {at: 2s, send: /, reserve: 5, as: denied, expect: deny}
+      - {at: 2s, request: /, reserve: 5, as: denied, expect: deny}
       - {at: 3s, settle: {denied: 7}, remaining: 3}
 `)
 	var got []string

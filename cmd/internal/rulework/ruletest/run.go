@@ -13,31 +13,32 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Result is how a test went.
+// Result is the result of a test.
 type Result struct {
 	Test     *Test
-	Requests int           // how many were sent
-	Virtual  time.Duration // how far the test's clock went
-	Elapsed  time.Duration // how long that took
+	Requests int           // number of sent requests
+	Virtual  time.Duration // virtual time
+	Elapsed  time.Duration // real time
 	Failures []Failure
 }
 
-// Passed tells that nothing failed.
+// Passed reports whether no expectation failed.
 func (r *Result) Passed() bool { return len(r.Failures) == 0 }
 
 // Failure is one expectation that was not met.
 type Failure struct {
 	At        rules.Position
-	Request   string // what was sent, and when
-	Field     string // of the test file: "expect", "remaining"
+	Request   string // the request and its time
+	Field     string // key of the test file: "expect", "remaining"
 	Want, Got string
-	Why       []string // what the rules made of the request
+	Why       []string // how the rules matched the request
 }
 
-// storeBytes is more than a test's keys can fill: as many as there are sends, and most tests have one.
+// storeBytes is more than a test's keys can fill: one per send at most, and most tests have one.
 const storeBytes = 256 << 20
 
-// Run runs the tests whose names are wanted. An error means that a test could not be run, not that it failed.
+// Run runs the tests for whose names wanted returns true. An error means that a test could not be run, not that it
+// failed.
 func (f *File) Run(ctx context.Context, wanted func(name string) bool) ([]Result, error) {
 	var all []Result
 	for i := range f.Tests {
@@ -61,9 +62,9 @@ type runner struct {
 	now     time.Time
 
 	held        []heldRequest
-	reserved    map[string][]sluice.Take // what reservations charged, as it is settled at 0
-	forgiven    int64                    // by settlements up to now
-	plain       rules.MatchResult        // of reservations, which hold nothing in flight
+	reserved    map[string][]sluice.Take // takes that settle reservations at 0
+	forgiven    int64                    // by settlements so far
+	plain       rules.MatchResult        // for reservations, which acquire no permits
 	matched     rules.MatchResult
 	descriptors rules.DescriptorMatches
 	decisions   []sluice.Decision
@@ -99,16 +100,16 @@ func (f *File) runTest(ctx context.Context, t *Test) (Result, error) {
 	return result, nil
 }
 
-// outcome is what became of a request. It is good until the next one.
+// outcome is the outcome of a request. It is valid until the next one.
 type outcome struct {
 	kind      Kind
-	why       string // for Refuse and Unlimited
+	why       string // for Reject and Unlimited
 	takes     []sluice.Take
-	names     []string // names[i] is what a rule file calls the limit of takes[i], if not as the take does
+	names     []string // names[i] is the name of the limit of takes[i] in a rule file, if it differs
 	decisions []sluice.Decision
 }
 
-// request sends a request as often as it says and compares.
+// request sends a request as often as configured and checks the expectations.
 func (r *runner) request(ctx context.Context, q *Request) ([]Failure, error) {
 	if q.Settle != nil {
 		return r.settleReserved(ctx, q)
@@ -138,7 +139,7 @@ func (r *runner) request(ctx context.Context, q *Request) ([]Failure, error) {
 			failed = []Failure{r.wrongKind(q, i, &last)}
 		}
 	}
-	if failed != nil { // what else is said of the request would only fail for the same reason
+	if failed != nil { // other expectations would fail for the same reason
 		return failed, nil
 	}
 	if e := &q.Expect; e.Kind == 0 && (counts[Allow] != e.Allowed || counts[Deny] != e.Denied) {
@@ -147,26 +148,26 @@ func (r *runner) request(ctx context.Context, q *Request) ([]Failure, error) {
 	return r.assert(q, &last), nil
 }
 
-// http sends one HTTP request the way a server's middleware does.
+// http sends one HTTP request like the middleware of a server.
 func (r *runner) http(ctx context.Context, sent *http.Request, q *Request) (outcome, error) {
 	m := &r.matched
-	if q.Reserve > 0 { // as the check API reserves
+	if q.Reserve > 0 { // like the check API
 		m = &r.plain
 	}
 	if err := r.set.Match(httplimit.NewRulesRequest(sent, r.set), m); err != nil {
-		return outcome{kind: Refuse, why: plainError(err)}, nil
+		return outcome{kind: Reject, why: plainError(err)}, nil
 	}
 	switch {
 	case m.Outcome == rules.MatchRejected && m.Rule != nil:
-		return outcome{kind: Refuse, why: fmt.Sprintf("rule %s: %s", m.Rule.Name, m.Reason)}, nil
+		return outcome{kind: Reject, why: fmt.Sprintf("rule %s: %s", m.Rule.Name, m.Reason)}, nil
 	case m.Outcome == rules.MatchRejected:
-		return outcome{kind: Refuse, why: m.Reason}, nil
+		return outcome{kind: Reject, why: m.Reason}, nil
 	case m.Outcome == rules.MatchExempt:
-		return outcome{kind: Unlimited, why: "it is on the allow list"}, nil
+		return outcome{kind: Unlimited, why: "the request is on the allow list"}, nil
 	case m.Outcome == rules.MatchUnlimited:
-		return outcome{kind: Unlimited, why: "no rule matches it"}, nil
+		return outcome{kind: Unlimited, why: "no rule matches the request"}, nil
 	case len(m.Takes) == 0:
-		return outcome{kind: Unlimited, why: "the rules that match it have no limit for it"}, nil
+		return outcome{kind: Unlimited, why: "the matching rules set no limit for this request"}, nil
 	}
 	for i := range m.Takes {
 		rule := m.Rules[i]
@@ -187,7 +188,7 @@ func (r *runner) descriptor(ctx context.Context, q *Request) (outcome, error) {
 	case !m.DomainFound:
 		return outcome{kind: Unlimited, why: fmt.Sprintf("there is no domain %q", d.Domain)}, nil
 	case len(m.Takes) == 0:
-		return outcome{kind: Unlimited, why: "the domain has no limit for it"}, nil
+		return outcome{kind: Unlimited, why: "the domain has no limit for these descriptors"}, nil
 	}
 	o, err := r.decide(ctx, m.Takes, q)
 	o.names = make([]string, len(m.Takes))
@@ -220,7 +221,7 @@ func (r *runner) decide(ctx context.Context, takes []sluice.Take, q *Request) (o
 	return o, err
 }
 
-// reserve remembers what a reservation charged.
+// reserve stores the takes of a reservation.
 func (r *runner) reserve(name string, o *outcome) {
 	for i := range o.takes {
 		if t, ok := o.takes[i].Settlement(&o.decisions[i], 0); ok {
@@ -230,7 +231,7 @@ func (r *runner) reserve(name string, o *outcome) {
 	}
 }
 
-// settleReserved settles reservations, each of them once, and compares what is left under the rules of all.
+// settleReserved settles reservations, each only once, and checks the remaining quota under all of their rules.
 func (r *runner) settleReserved(ctx context.Context, q *Request) ([]Failure, error) {
 	r.forgiven = 0
 	o := outcome{kind: Allow}
@@ -239,7 +240,7 @@ func (r *runner) settleReserved(ctx context.Context, q *Request) ([]Failure, err
 		for i := range takes {
 			o.takes = append(o.takes, sluice.Take{Rule: takes[i].Rule, Limit: takes[i].Limit, Key: takes[i].Key, HashTag: takes[i].HashTag})
 			if takes[i].Receipt == 0 {
-				continue // settled before
+				continue // already settled
 			}
 			due := takes[i]
 			due.Cost = s.Cost - due.Charged
@@ -263,7 +264,8 @@ func (r *runner) settleReserved(ctx context.Context, q *Request) ([]Failure, err
 	return all, nil
 }
 
-// settlement lists what changes what was charged to what the answer costs, as middleware does when the handler has answered.
+// settlement returns the takes that change the charged cost to that of the response, like middleware after the handler
+// has returned.
 func settlement(m *rules.MatchResult, ds []sluice.Decision, q *Request) (due []sluice.Take) {
 	for i := range m.Takes {
 		if m.Takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
@@ -273,8 +275,8 @@ func settlement(m *rules.MatchResult, ds []sluice.Decision, q *Request) (due []s
 		switch {
 		case len(rule.ChargeStatus) > 0 && !rule.ChargeStatus.Contains(q.Status):
 			cost = 0
-		case rule.ActualCost != nil && q.Settled != nil:
-			cost = *q.Settled
+		case rule.ActualCost != nil && q.ActualCost != nil:
+			cost = *q.ActualCost
 		case rule.ActualCost != nil && rule.ActualCost.Default != nil:
 			cost = *rule.ActualCost.Default
 		}

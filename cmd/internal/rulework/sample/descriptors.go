@@ -12,7 +12,7 @@ type Descriptors struct {
 	Each   []rules.Descriptor
 }
 
-// NewDescriptors is a request with these descriptors, of which each costs so much, or 1.
+// NewDescriptors returns a request with these descriptors, each with the given cost, or 1.
 func NewDescriptors(domain string, each [][]rules.Entry, cost int64) *Descriptors {
 	d := &Descriptors{Domain: domain}
 	for _, entries := range each {
@@ -21,7 +21,7 @@ func NewDescriptors(domain string, each [][]rules.Entry, cost int64) *Descriptor
 	return d
 }
 
-// String writes "auth: auth_type=login", descriptors separated by plus signs.
+// String returns "auth: auth_type=login", descriptors separated by plus signs.
 func (d *Descriptors) String() string {
 	var each []string
 	for i := range d.Each {

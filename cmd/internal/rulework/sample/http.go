@@ -11,16 +11,16 @@ import (
 	"github.com/sluiceproject/sluice/httplimit"
 )
 
-// HTTP is an HTTP request as people write it down.
+// HTTP is an HTTP request.
 type HTTP struct {
 	Method     string
 	Target     string  // path and query, escaped as in a request
-	Host       string  // may be empty, which no real request's is
-	Header     []Field // a name may stand there more than once
+	Host       string  // may be empty, unlike that of a real request
+	Header     []Field // a name may occur more than once
 	Cookies    []Field
 	Claims     map[string]string
 	Attributes map[string]string
-	// Addr is the connection's peer. The zero Addr is none: rules that count by address count such requests together.
+	// Addr is the connection's peer. With the zero Addr, rules that count per address count such requests together.
 	Addr netip.Addr
 }
 
@@ -29,8 +29,7 @@ type Field struct{ Name, Value string }
 
 const sendHelp = `write METHOD PATH, such as "POST /posts?draft=1" or "GET https://api.example.com/posts"`
 
-// ParseSend reads "POST /posts?draft=1" and "GET https://api.example.com/posts". The method may be left out and is GET
-// then.
+// ParseSend parses "POST /posts?draft=1" and "GET https://api.example.com/posts". The default method is GET.
 func ParseSend(s string) (*HTTP, error) {
 	method, target, found := strings.Cut(strings.TrimSpace(s), " ")
 	if !found {
@@ -65,9 +64,9 @@ func NewHTTP(method, target string) (*HTTP, error) {
 	case !strings.HasPrefix(h.Target, "/"):
 		return nil, fmt.Errorf("the path %q does not begin with a slash: %s", h.Target, sendHelp)
 	case strings.ContainsAny(h.Target, " \t\r\n\x00"):
-		return nil, fmt.Errorf("the path %q has a space in it: escape it as %%20", h.Target)
+		return nil, fmt.Errorf("the path %q contains a space: escape it as %%20", h.Target)
 	case strings.Contains(h.Target, "#"):
-		return nil, fmt.Errorf("the path %q has a fragment, which no client sends: leave out what follows the #", h.Target)
+		return nil, fmt.Errorf("the path %q has a fragment, which no client sends: remove the # and the text after it", h.Target)
 	}
 	if _, err := url.ParseRequestURI(h.Target); err != nil {
 		return nil, fmt.Errorf("the path %q is not valid: %w", h.Target, err)
@@ -75,26 +74,26 @@ func NewHTTP(method, target string) (*HTTP, error) {
 	return h, nil
 }
 
-// AddHeader adds a header after checking that it is one.
+// AddHeader adds a header after checking it.
 func (h *HTTP) AddHeader(name, value string) error {
 	switch {
 	case !isToken(name):
-		return fmt.Errorf("%q is not the name of a header", name)
+		return fmt.Errorf("%q is not a header name", name)
 	case strings.ContainsAny(value, "\r\n\x00"):
-		return fmt.Errorf("the value of header %s has a line break in it", name)
+		return fmt.Errorf("the value of header %s contains a line break", name)
 	case strings.EqualFold(name, "Host") && !isHost(value):
 		return fmt.Errorf("%q is not a host", value)
 	case strings.EqualFold(name, "Host"):
 		h.Host = value
 		return nil
 	case strings.EqualFold(name, "Content-Length"), strings.EqualFold(name, "Transfer-Encoding"):
-		return fmt.Errorf("the request has no body, so leave %s out", name)
+		return fmt.Errorf("the request has no body: remove %s", name)
 	}
 	h.Header = append(h.Header, Field{name, value})
 	return nil
 }
 
-// AddCookie adds a cookie after checking that it is one.
+// AddCookie adds a cookie after checking it.
 func (h *HTTP) AddCookie(name, value string) error {
 	if !isToken(name) || strings.ContainsAny(value, "\r\n\x00;") {
 		return fmt.Errorf("%q is not a cookie: write its name and a value without a semicolon", name+"="+value)
@@ -108,7 +107,7 @@ func isHost(s string) bool {
 	return err == nil && s != "" && u.Host == s
 }
 
-// isToken accepts what RFC 9110 calls a token.
+// isToken reports whether s is a token of RFC 9110.
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]

@@ -1,2 +1,2 @@
-// Package sources reads rule files for commands, which may be given pipes too.
+// Package sources reads rule files for commands, including pipes.
 package sources

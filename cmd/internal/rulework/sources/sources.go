@@ -4,13 +4,13 @@ import (
 	"context"
 	"os"
 
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/fileerrors"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// Read reads rule files and directories. Unlike a service, a command may be given a pipe: rules from another program,
-// or standard input. It ends with the context.
+// Read reads rule files and directories. Unlike a service, a command may read a pipe: rules from another program, or
+// standard input. It stops when ctx is done.
 func Read(ctx context.Context, paths []string) ([]rulefile.File, error) {
 	var streams []rulefile.File
 	var files []string
@@ -33,15 +33,16 @@ func Read(ctx context.Context, paths []string) ([]rulefile.File, error) {
 	return append(sources, streams...), err
 }
 
-// Load reads rules for a command that needs them sound. Faults are broken input here; check is there to find them.
+// Load reads rules for a command that needs valid ones. An error in a file is invalid input here; sluice check finds
+// errors.
 func Load(ctx context.Context, o rulefile.Options, paths []string) (*rulefile.LoadResult, error) {
 	sources, err := Read(ctx, paths)
 	if err != nil {
-		return nil, faults.InRules(err, paths)
+		return nil, fileerrors.InRules(err, paths)
 	}
 	loaded, err := rulefile.LoadFiles(o, sources...)
 	if err != nil {
-		return nil, faults.InRules(err, paths)
+		return nil, fileerrors.InRules(err, paths)
 	}
 	return loaded, nil
 }

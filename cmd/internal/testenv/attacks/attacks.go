@@ -1,9 +1,9 @@
-// Package attacks is the corpus of what hostile clients, upstreams, stores and files send, with functions that run each
-// attack against any address. A feature that reads input is tested against it; a new attack belongs here and nowhere else.
+// Package attacks is a corpus of hostile input from clients, upstreams, stores and files, with functions that run each
+// attack against any address. Features that read input are tested against it; new attacks belong here and nowhere else.
 //
-// Vectors are data: request texts, response texts, header fields, path spellings, replies and rule files. HTTP and HTTP2
-// list attacks that need more than one message. They return an error only if the target cannot be reached or takes what it
-// should have refused; a target that closes the connection has defended itself.
+// Vectors are data: request texts, response texts, header fields, path spellings, replies and rule files. HTTP and
+// HTTP2 list attacks that need more than one message. They return an error only if the target cannot be reached or
+// accepts input that it should have rejected; a target that closes the connection has defended itself.
 package attacks
 
 import (
@@ -33,8 +33,8 @@ type Target struct {
 	TLS     *tls.Config // nil: without TLS
 	Path    string      // of the requests; empty: "/"
 	Method  string      // of the requests over HTTP/2; empty: GET
-	Fields  []string    // more fields of the requests over HTTP/2, name and value alternating
-	Scale   float64     // factor of the number of messages that a flood sends; 0: 1
+	Fields  []string    // additional header fields of requests over HTTP/2, name and value alternating
+	Scale   float64     // scale factor for the number of messages of a flood; 0: 1
 }
 
 func (to Target) path() string {
@@ -44,7 +44,7 @@ func (to Target) path() string {
 	return to.Path
 }
 
-// times is n by the scale, at least 1.
+// times returns n times the scale, at least 1.
 func (to Target) times(n int) int {
 	if to.Scale == 0 {
 		return n
@@ -76,7 +76,7 @@ func (to Target) Dial(ctx context.Context) (net.Conn, error) {
 	return s, nil
 }
 
-// closeWrite ends the direction to the target, so that it sees the end of what was sent.
+// closeWrite closes the direction to the target, so that it sees the end of the input.
 func closeWrite(c net.Conn) {
 	if c, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = c.CloseWrite()
@@ -91,8 +91,8 @@ const last = "GET " + LastPath + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
 // ErrNoEnd is Say's error for a target that neither completes its response nor closes the connection.
 var ErrNoEnd = errors.New("attacks: the response does not end")
 
-// Say sends text on a connection of its own and returns everything that comes back until the target closes it. After the
-// response it sends a request for LastPath, which shows whether both ends agree where requests begin.
+// Say sends text on a new connection and returns the complete response until the target closes the connection. After
+// the response it sends a request for LastPath, which shows whether both ends agree where requests start.
 func Say(ctx context.Context, to Target, text string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -101,7 +101,7 @@ func Say(ctx context.Context, to Target, text string) (string, error) {
 		return "", err
 	}
 	defer c.Close()
-	_, _ = io.WriteString(c, text) // the target may close the connection before all is sent
+	_, _ = io.WriteString(c, text) // the target may close the connection before everything is sent
 	var all bytes.Buffer
 	in := bufio.NewReader(io.TeeReader(c, &all))
 	method, _, _ := strings.Cut(text, " ")
@@ -121,7 +121,7 @@ func Say(ctx context.Context, to Target, text string) (string, error) {
 	return all.String(), nil
 }
 
-// SayHalf sends text that has no end, closes its direction and returns what comes back.
+// SayHalf sends an incomplete text, closes its direction and returns the response.
 func SayHalf(ctx context.Context, to Target, text string) (string, error) {
 	c, err := to.Dial(ctx)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// RuleFiles returns rule files, by name, that must be refused when they replace a file with rules.
+// RuleFiles returns invalid rule files, by name, that must be rejected when they replace a rule file.
 func RuleFiles() map[string]string {
 	deep := strings.Repeat("[", 10_000)
 	return map[string]string{
@@ -36,7 +36,7 @@ func RuleFiles() map[string]string {
 	}
 }
 
-// Slip returns text with one slip of the pen: a letter or line dropped, doubled, changed or swapped with the next.
+// Slip returns text with one typing error: a letter or line removed, doubled, changed or swapped with the next.
 func Slip(text string, r *rand.Rand) string {
 	if text == "" {
 		return text

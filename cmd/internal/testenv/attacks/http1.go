@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Inner is a request that is hidden in the body of another. Its path is /smuggled.
+// Inner is a request that is hidden in the body of another request. Its path is /smuggled.
 const Inner = "GET /smuggled HTTP/1.1\r\nHost: a\r\nX-Api-Key: other\r\n\r\n"
 
-// Smuggled returns requests by name that two servers may read differently. Each may be one request for /outer, or none, and
-// never Inner. Those whose names begin with "half" have no end; see SayHalf.
+// Smuggled returns requests, by name, that two servers may parse differently. Each may be one request for /outer, or
+// none, and never Inner. Those whose names start with "half" are incomplete; see SayHalf.
 func Smuggled() map[string]string {
 	post := func(fields, body string) string {
 		return "POST /outer HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n" + body
@@ -59,7 +59,7 @@ func Smuggled() map[string]string {
 		"TRACE":                     "TRACE /outer HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
 		"upgrade to h2c":            "GET /outer HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 		"upgrade to TLS":            "GET /outer HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: TLS/1.0\r\n\r\n",
-		"upgrade that is refused":   "GET /outer HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 777\r\n\r\n",
+		"upgrade, bad version":      "GET /outer HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 777\r\n\r\n",
 		"upgrade with a body":       "GET /outer HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(Inner)) + Inner,
 		"connection drops length":   post("Connection: Content-Length\r\n"+fmt.Sprintf("Content-Length: %d\r\n", len(Inner)), Inner),
 		"connection drops encoding": post("Connection: Transfer-Encoding\r\nTransfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(Inner), Inner)),
@@ -97,8 +97,8 @@ func Smuggled() map[string]string {
 	return all
 }
 
-// Responses returns responses by request target, as an upstream sends them that has been taken over. After one that contains
-// "close" it closes the connection.
+// Responses returns responses of a compromised upstream, by request target. After a response that contains "close" it
+// closes the connection.
 func Responses() map[string]string {
 	const second = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nApp-Saw: evil\r\n\r\nstolen"
 	ok := "HTTP/1.1 200 OK\r\n"
@@ -136,7 +136,7 @@ func Responses() map[string]string {
 	}
 }
 
-// PathSpellings returns request targets made of what servers read differently, many of them for /posts.
+// PathSpellings returns request targets that servers parse differently, many of them for /posts.
 func PathSpellings() (all []string) {
 	before := []string{
 		"/", "//", "/./", "/x/../", "/%2e/", "/x/%2e%2e/", "/x/.%2E/", "/x/..;/", "/;/", "/%2f", "/\\", "/%5c", "/x%2f..%2f", "/x/..%2f", "/x\\..\\", "/%00/../", "/%252e%252e/", "/%c0%ae%c0%ae/", "/../",
@@ -169,10 +169,10 @@ func OtherTargets(secret string) (all []string) {
 // Sized is a request of a certain size.
 type Sized struct {
 	Name, Text string
-	Status     string // the statuses that are right, or the connection is closed
+	Status     string // the valid status codes, unless the connection is closed
 }
 
-// SizedRequests returns requests about as large as a gateway takes them, and larger. The limit of bodies is 100 KiB.
+// SizedRequests returns requests near the size limits of a gateway, and larger ones. The limit of bodies is 100 KiB.
 func SizedRequests() []Sized {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	chunks := func(n int) string { return strings.Repeat("400\r\n"+x(1024)+"\r\n", n) + "0\r\n\r\n" }

@@ -15,12 +15,12 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Frames is a connection that speaks HTTP/2 frame by frame. Frames from the target are read and counted.
+// Frames is a connection that sends HTTP/2 frame by frame. Frames from the target are read and counted.
 type Frames struct {
 	*http2.Framer
 	Conn     net.Conn
-	Seen     map[http2.FrameType]int    // number of frames by type; to be read after Done
-	Settings map[http2.SettingID]uint32 // of the target; to be read after Done
+	Seen     map[http2.FrameType]int    // number of frames by type; read it after Done
+	Settings map[http2.SettingID]uint32 // of the target; read it after Done
 	Over     chan struct{}              // closed when the target has ended a stream or sent GOAWAY
 	Done     chan struct{}              // closed when the target has closed the connection
 }
@@ -65,13 +65,13 @@ func (f *Frames) read() {
 	}
 }
 
-// Pour writes b, which the target may cut short, and waits until the target has closed the connection.
+// Pour writes b, until the target stops reading, and waits until the target has closed the connection.
 func (f *Frames) Pour(b *bytes.Buffer) {
 	_, _ = b.WriteTo(f.Conn)
 	f.Hang()
 }
 
-// pour writes frames on a connection of its own, see [Frames.Pour].
+// pour writes frames on a new connection, see [Frames.Pour].
 func pour(ctx context.Context, to Target, write func(w *http2.Framer)) error {
 	f, err := Speak(ctx, to)
 	if err != nil {
@@ -81,7 +81,8 @@ func pour(ctx context.Context, to Target, write func(w *http2.Framer)) error {
 	return nil
 }
 
-// flood writes frames on a connection of its own, waits until the target has ended a request or the time is up, and leaves.
+// flood writes frames on a new connection, waits until the target has ended a request or up fires, and closes the
+// connection.
 func flood(ctx context.Context, to Target, up <-chan time.Time, write func(w *http2.Framer)) error {
 	f, err := Speak(ctx, to)
 	if err != nil {
@@ -98,11 +99,11 @@ func flood(ctx context.Context, to Target, up <-chan time.Time, write func(w *ht
 
 func frames(write func(w *http2.Framer)) *bytes.Buffer {
 	var many bytes.Buffer
-	write(http2.NewFramer(&many, nil)) // which cannot fail
+	write(http2.NewFramer(&many, nil)) // cannot fail
 	return &many
 }
 
-// Hang ends the direction to the target and waits until the target has closed the connection.
+// Hang closes the direction to the target and waits until the target has closed the connection.
 func (f *Frames) Hang() {
 	closeWrite(f.Conn)
 	<-f.Done
@@ -115,7 +116,8 @@ func (f *Frames) Leave() {
 	<-f.Done
 }
 
-// Block returns the header block of a request to the target with the API key, and more fields, name and value alternating.
+// Block returns the header block of a request to the target with the API key, and additional fields, name and value
+// alternating.
 func (to Target) Block(key string, more ...string) []byte {
 	method := to.Method
 	if method == "" {
@@ -131,12 +133,12 @@ func HeaderBlock(fields ...string) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
 	for i := 0; i < len(fields); i += 2 {
-		_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // to a buffer
+		_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // to a buffer, which cannot fail
 	}
 	return b.Bytes()
 }
 
-// HTTP2 lists attacks on a server of HTTP/2. Each sends its name as the API key.
+// HTTP2 lists attacks on an HTTP/2 server. Each sends its name as the API key.
 func HTTP2() []Attack {
 	return []Attack{
 		{"resets", Resets},
@@ -154,9 +156,9 @@ func HTTP2() []Attack {
 	}
 }
 
-// Resets begins requests and cancels them at once (10,000 on each of 4 connections).
+// Resets starts requests and cancels them at once (10,000 on each of 4 connections).
 func Resets(ctx context.Context, to Target) error {
-	block, body := to.Block("resets"), []byte{0, 0, 0, 0, 0} // an empty message of gRPC
+	block, body := to.Block("resets"), []byte{0, 0, 0, 0, 0} // an empty gRPC message
 	for range 4 {
 		if err := pour(ctx, to, func(w *http2.Framer) {
 			for i := range to.times(10_000) {
@@ -174,13 +176,13 @@ func Resets(ctx context.Context, to Target) error {
 	return nil
 }
 
-// EndlessHeaders never ends the headers of a request, with fields and with empty frames. It is an error if the target takes
-// 100,000 frames of fields.
+// EndlessHeaders never ends the headers of a request, with fields and with empty frames. It returns an error if the
+// target accepts 100,000 frames of fields.
 func EndlessHeaders(ctx context.Context, to Target) error {
 	field := HeaderBlock("x-more", strings.Repeat("y", 4000))
 	sent, taken, err := continuations(ctx, to, field, 100_000)
 	if err == nil && taken {
-		err = fmt.Errorf("attacks: %d frames of one header block were taken", sent)
+		err = fmt.Errorf("attacks: %d frames of one header block were accepted", sent)
 	}
 	if err == nil {
 		_, _, err = continuations(ctx, to, nil, to.times(100_000))
@@ -188,8 +190,8 @@ func EndlessHeaders(ctx context.Context, to Target) error {
 	return err
 }
 
-// continuations sends the beginning of a header block and then up to most frames with a part of it, and reports whether the
-// target took them all.
+// continuations sends the start of a header block and then up to most frames with a part of it, and reports whether the
+// target accepted them all.
 func continuations(ctx context.Context, to Target, part []byte, most int) (sent int, taken bool, err error) {
 	f, err := Speak(ctx, to)
 	if err != nil {
@@ -245,7 +247,7 @@ func PriorityFlood(ctx context.Context, to Target) error {
 	})
 }
 
-// HeaderLists are small on the wire and 30 MB when they are decoded (50 times).
+// HeaderLists sends header lists that are small on the wire and 30 MB when decoded (50 times).
 func HeaderLists(ctx context.Context, to Target) error {
 	block := to.Block("lists", "x-large", strings.Repeat("x", 3000))
 	block = append(block, bytes.Repeat([]byte{0xbe}, 10_000)...) // the last field, repeated
@@ -257,7 +259,7 @@ func HeaderLists(ctx context.Context, to Target) error {
 	return nil
 }
 
-// request sends a request on a connection of its own and waits until the target has ended it.
+// request sends a request on a new connection and waits until the target has ended it.
 func request(ctx context.Context, to Target, block []byte) error {
 	f, err := Speak(ctx, to)
 	if err != nil {
@@ -271,7 +273,7 @@ func request(ctx context.Context, to Target, block []byte) error {
 	return nil
 }
 
-// OddFrames sends legal frames where they are not, and settings that are invalid.
+// OddFrames sends valid frames where they are not permitted, and invalid settings.
 func OddFrames(ctx context.Context, to Target) error {
 	for _, send := range []func(f *Frames) error{
 		func(f *Frames) error { return f.WriteData(7, true, []byte("x")) },
@@ -296,13 +298,13 @@ func OddFrames(ctx context.Context, to Target) error {
 			return err
 		}
 		f.AllowIllegalWrites = true
-		_ = send(f) // the target may close the connection before all is sent
+		_ = send(f) // the target may close the connection before everything is sent
 		f.Hang()
 	}
 	return nil
 }
 
-// OddFields sends fields of which a proxy to HTTP/1 could make another request.
+// OddFields sends fields that a proxy to HTTP/1 could turn into another request.
 func OddFields(ctx context.Context, to Target) error {
 	for _, more := range [][]string{
 		{"transfer-encoding", "chunked"},
@@ -330,7 +332,7 @@ func OddFields(ctx context.Context, to Target) error {
 	return nil
 }
 
-// OddPaths sends paths that are none, or that servers read differently.
+// OddPaths sends invalid paths, and paths that servers parse differently.
 func OddPaths(ctx context.Context, to Target) error {
 	for _, path := range []string{"flood", "*", "http://b/flood", "/x/../flood", "//flood", "/flood#", "/fl%6fod", " /flood", "/flood HTTP/1.1\r\nX: y", ""} {
 		if err := request(ctx, to, HeaderBlock(":method", "GET", ":scheme", "http", ":path", path, ":authority", "a", "x-api-key", "paths")); err != nil {
@@ -340,7 +342,7 @@ func OddPaths(ctx context.Context, to Target) error {
 	return nil
 }
 
-// Bodies sends more than may be sent, in messages of gRPC that announce 4 GB (50 times).
+// Bodies sends bodies above the limit, in gRPC messages that announce 4 GB (50 times).
 func Bodies(ctx context.Context, to Target) error {
 	for range to.times(50) {
 		if err := flood(ctx, to, nil, func(w *http2.Framer) {
@@ -356,8 +358,8 @@ func Bodies(ctx context.Context, to Target) error {
 	return nil
 }
 
-// Streams begins more requests at once than may be, whose bodies never come (10,000 on each of 4 connections), until the
-// first is refused.
+// Streams starts more concurrent requests than permitted, whose bodies never arrive (10,000 on each of 4 connections),
+// until the first is rejected.
 func Streams(ctx context.Context, to Target) error {
 	for range 4 {
 		if err := flood(ctx, to, nil, func(w *http2.Framer) {
@@ -371,8 +373,8 @@ func Streams(ctx context.Context, to Target) error {
 	return nil
 }
 
-// ClosedWindows asks for 100 responses with windows of 0, waits for a second, and leaves: nothing can end without a window,
-// which is the point.
+// ClosedWindows sends 100 requests with flow-control windows of 0, waits for a second, and closes the connection: no
+// response can end without a window.
 func ClosedWindows(ctx context.Context, to Target) error {
 	return flood(ctx, to, time.After(time.Second), func(w *http2.Framer) {
 		_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})

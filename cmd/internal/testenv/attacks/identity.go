@@ -2,7 +2,7 @@ package attacks
 
 import "strings"
 
-// AddressLies are fields by which a client pretends to have another address, or asks for another path: 192.0.2.x.
+// AddressLies are header fields by which a client claims another address, 192.0.2.x, or another path.
 var AddressLies = []string{
 	"X-Forwarded-For: 192.0.2.1", "x-forwarded-for: 192.0.2.1", "X-FORWARDED-FOR: 192.0.2.1", "X-Forwarded-For: 192.0.2.1, 127.0.0.1", "X-Forwarded-For: 127.0.0.1, 192.0.2.1",
 	"X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2", "X-Forwarded-For:\t192.0.2.1", "X-Forwarded-For: \"192.0.2.1\"", "X-Forwarded-For: 192.0.2.1:80", "X-Forwarded-For: [::ffff:192.0.2.1]:80",
@@ -17,7 +17,8 @@ var AddressLies = []string{
 	"X-Forwarded-For: 192.0.2.1" + strings.Repeat(", 127.0.0.1", 3000), "Proxy-Connection: X-Forwarded-For\r\nX-Forwarded-For: 192.0.2.1",
 }
 
-// KeySpellings are fields that spell the API key "spent", in ways that a server may read as that key, as another or as none.
+// KeySpellings are header fields with spellings of the API key "spent" that a server may read as that key, as another
+// or as none.
 var KeySpellings = []string{
 	"X-Api-Key: spent", "x-api-key: spent", "X-API-KEY: spent", "x-ApI-kEy:spent", "X-Api-Key:  spent", "X-Api-Key: spent ", "X-Api-Key:\tspent\t", "X-Api-Key: spent\r\nX-Api-Key: other", "X-Api-Key: other\r\nX-Api-Key: spent",
 	"X-Api-Key: spent\r\nX-Api-Key: spent", "X-Api-Key: other\r\nX_Api_Key: spent", "X_Api_Key: spent\r\nX-Api-Key: other2", "X-Api_Key: spent\r\nX-Api-Key: other3", "X-Api-Key: spent\r\nConnection: X-Api-Key",
@@ -25,7 +26,7 @@ var KeySpellings = []string{
 	"X-Api-Key: spent\x0b", "Connection: close, x-api-key\r\nX-Api-Key: spent", "Proxy-Connection: X-Api-Key\r\nX-Api-Key: spent", "Te: trailers\r\nX-Api-Key: spent", "X-Api-Key;: spent",
 }
 
-// CookieSpellings are fields that spell the cookie sess=spent, in ways that a server may read as that.
+// CookieSpellings are header fields with spellings of the cookie sess=spent that a server may accept.
 var CookieSpellings = []string{
 	"Cookie: sess=spent", "cookie: sess=spent", "Cookie:sess=spent", "Cookie: a=1; sess=spent; b=2", "Cookie: a=1\r\nCookie: sess=spent", "Cookie: sess=%73pent", "Cookie: sess=spen%74", "Cookie: sess=%73%70%65%6e%74",
 	"Cookie: sess=%73%70%65%6E%74", "Cookie: sess= spent", "Cookie: sess=\tspent", "Cookie: sess=spent ; a=1", "Cookie: sess=spent\t; a=1", "Cookie: sess=\"spent\"", "Cookie: sess= \"spent\" ", "Cookie: sess=\" spent \"", "Cookie: sess=\"%73pent\"",
@@ -34,7 +35,7 @@ var CookieSpellings = []string{
 	"Cookie: a=1, sess=spent", "Cookie: a=1,sess=spent", "Cookie: a=1 sess=spent", "Cookie: sess=spent,a=1", "Cookie: sess=spent a=1", "Cookie: a=\"1; sess=spent\"",
 }
 
-// QuerySpellings are queries that spell user_id=spent, in ways that a server may read as that.
+// QuerySpellings are queries with spellings of user_id=spent that a server may accept.
 var QuerySpellings = []string{
 	"user_id=spent", "a=1&user_id=spent", "user%5fid=spent", "user%5Fid=%73pent", "USER_ID=spent", "User_Id=spent", "user.id=spent", "user%2eid=spent", "user+id=spent", "user%20id=spent", "user[id=spent", "user%5Bid=spent", "+user_id=spent", "%20user_id=spent",
 	"user_id+=spent", "user_id[]=spent", "user_id%5B0%5D=spent", "user.id[]=spent", "User.ID=spent", "user_id=other&user_id=spent", "user_id=other&user.id=spent", "user_id=other&USER_ID=spent", "user_id=other;user_id=spent", "a=1;user_id=spent",

@@ -2,7 +2,7 @@ package attacks
 
 import "strings"
 
-// RedisReplies are replies that no server of Redis sends: negative, huge and malformed lengths, depth, wrong types.
+// RedisReplies are replies that no Redis server sends: negative, huge and malformed lengths, depth, wrong types.
 var RedisReplies = []string{
 	"$-9\r\n", "$-2\r\n", "*-9\r\n", "*1000000000\r\n", "$1000000000\r\n", "$9223372036854775807\r\n", "$99999999999999999999\r\n", "%1000000000\r\n", "~1000000000\r\n", ">1000000000\r\n",
 	"*-2147483648\r\n", "%-1\r\n", "|1000000000\r\n", "=1000000000\r\n", "(" + strings.Repeat("9", 100_000) + "\r\n", strings.Repeat("*1\r\n", 100_000), strings.Repeat("%1\r\n+a\r\n", 10_000),

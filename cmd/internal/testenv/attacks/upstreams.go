@@ -18,8 +18,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// Interims returns sequences by name that an upstream sends before, or instead of, a final response: 1xx in all numbers, and
-// connections that end in the middle.
+// Interims returns messages, by name, that an upstream sends before or instead of a final response: 1xx with all codes,
+// and connections that end in the middle.
 func Interims() map[string]string {
 	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 	hint := func(code int) string {
@@ -38,11 +38,11 @@ func Interims() map[string]string {
 	}
 }
 
-// Statuses are status codes that are none, and those at the ends of the range.
+// Statuses are invalid status codes, and those at the ends of the range.
 var Statuses = []string{"000", "001", "010", "099", "100", "199", "200", "299", "599", "600", "999", "1000", "9999", "-1", "-200", "+20", "2e2", "20", "2", "", "abc", "２００"}
 
-// LargeHeaders returns header sections, by name, that are about as large as a proxy buffers: over 32 KiB, of 300 fields, or
-// with a body that belongs to none. Method is that of the request.
+// LargeHeaders returns header sections, by name, near the buffer size of a proxy: over 32 KiB, with 300 fields, or with
+// a body where none is permitted.
 func LargeHeaders() map[string]string {
 	x := strings.Repeat("x", 40<<10)
 	return map[string]string{
@@ -55,8 +55,8 @@ func LargeHeaders() map[string]string {
 	}
 }
 
-// ServeHTTP1 answers requests on l like an upstream that has been taken over, until l is closed: with Responses by target, and
-// any other target with one of Responses, Interims, Statuses and LargeHeaders at random.
+// ServeHTTP1 responds to requests on l like a compromised upstream, until l is closed: with Responses by target, and to
+// other targets with one of Responses, Interims, Statuses and LargeHeaders at random.
 func ServeHTTP1(l net.Listener) {
 	byTarget := Responses()
 	var all []string
@@ -66,7 +66,7 @@ func ServeHTTP1(l net.Listener) {
 		}
 	}
 	for _, text := range byTarget {
-		if len(text) < 1<<20 { // the larger ones are asked for by name
+		if len(text) < 1<<20 { // the larger ones are requested by name
 			all = append(all, text)
 		}
 	}
@@ -85,7 +85,7 @@ func ServeHTTP1(l net.Listener) {
 				text = all[rand.IntN(len(all))]
 			}
 			text, end := strings.CutSuffix(text, "close")
-			if rand.IntN(8) == 0 { // in the middle
+			if rand.IntN(8) == 0 { // close in the middle
 				text, end = text[:rand.IntN(len(text)+1)], true
 			}
 			if _, err := io.WriteString(c, text); err != nil || end {
@@ -95,8 +95,8 @@ func ServeHTTP1(l net.Listener) {
 	})
 }
 
-// ServeHTTP2 answers requests over HTTP/2 without TLS on l like an upstream that has been taken over, until l is closed. What
-// it does is drawn for each connection, and for each request.
+// ServeHTTP2 responds to requests over HTTP/2 without TLS on l like a compromised upstream, until l is closed. Its
+// behaviour is random for each connection and each request.
 func ServeHTTP2(l net.Listener) {
 	tcptest.Accept(l, func(c net.Conn) {
 		if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
@@ -114,7 +114,7 @@ func ServeHTTP2(l net.Listener) {
 	})
 }
 
-// misbehave answers one request over HTTP/2. It reports whether the connection goes on.
+// misbehave responds to one request over HTTP/2. It reports whether the connection stays open.
 func misbehave(f *http2.Framer, c net.Conn, id uint32) bool {
 	head := func(end bool, fields ...string) {
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: HeaderBlock(fields...), EndHeaders: true, EndStream: end})

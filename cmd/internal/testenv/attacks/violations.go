@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// ReadRequests calls a function for each request, until it returns false or the connection ends.
+// ReadRequests calls each for every request, until it returns false or the connection ends.
 func ReadRequests(f *http2.Framer, each func(h *http2.MetaHeadersFrame) bool) {
 	for {
 		frame, err := f.ReadFrame()
@@ -32,14 +32,15 @@ func ReadRequests(f *http2.Framer, each func(h *http2.MetaHeadersFrame) bool) {
 	}
 }
 
-// A Violation is what a server of HTTP/2 does instead of responding.
+// A Violation is a behaviour of an HTTP/2 server that violates the protocol.
 type Violation struct {
 	Settings []http2.Setting
-	// Respond is called when a request has come, and reports whether the server goes on reading. Nil: the server does nothing.
+	// Respond is called when a request has arrived, and reports whether the server continues to read. Nil means that
+	// the server does nothing.
 	Respond func(conn net.Conn, f *http2.Framer, id uint32) bool
 }
 
-// Serve is the server on a connection, after the client's preface.
+// Serve runs the server on a connection, after the client's preface.
 func (v Violation) Serve(conn net.Conn, f *http2.Framer) {
 	_ = f.WriteSettings(v.Settings...)
 	ReadRequests(f, func(h *http2.MetaHeadersFrame) bool { return v.Respond == nil || v.Respond(conn, f, h.StreamID) })
@@ -49,11 +50,11 @@ func (v Violation) Serve(conn net.Conn, f *http2.Framer) {
 func Violations() map[string]Violation {
 	const most = 1<<31 - 1
 	wide := []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: most}}
-	// silent waits until the gateway ends the connection, without reading.
+	// silent waits until the gateway closes the connection, without reading.
 	silent := func(conn net.Conn) {
 		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 			<-time.After(20 * time.Millisecond)
-			if _, err := conn.Write([]byte{0, 0, 4, 3, 0, 0, 1, 0, 1, 0, 0, 0, 8}); err != nil { // RST_STREAM, of no stream
+			if _, err := conn.Write([]byte{0, 0, 4, 3, 0, 0, 1, 0, 1, 0, 0, 0, 8}); err != nil { // RST_STREAM for an unknown stream
 				return
 			}
 		}
@@ -147,7 +148,7 @@ func Violations() map[string]Violation {
 		}},
 		"read byte by byte": {Settings: wide, Respond: func(conn net.Conn, f *http2.Framer, _ uint32) bool {
 			_ = f.WriteWindowUpdate(0, most-1<<16)
-			for range 200 { // which takes longer than the gateway waits
+			for range 200 { // longer than the gateway's timeout
 				if _, err := conn.Read(make([]byte, 1)); err != nil {
 					break
 				}

@@ -30,15 +30,15 @@ func Upgrade(ctx context.Context, to Target) (net.Conn, error) {
 	return c, nil
 }
 
-// Frame returns the head of a WebSocket frame with the first byte, and a masked length that need not be that of a payload,
-// followed by the payload.
+// Frame returns the header of a WebSocket frame with the first byte and a masked length, which may differ from that of
+// the payload, followed by the payload.
 func Frame(first byte, length uint64, payload []byte) []byte {
 	b := []byte{first, 0x80 | 127}
 	b = binary.BigEndian.AppendUint64(b, length)
 	return append(append(b, 0, 0, 0, 0), payload...)
 }
 
-// WebSocket lists attacks on a WebSocket. The target's path must be one.
+// WebSocket lists attacks on a WebSocket endpoint, which must be the target's path.
 func WebSocket() []Attack {
 	return []Attack{
 		{"ping flood", socket(func(to Target, w io.Writer) {
@@ -55,7 +55,7 @@ func WebSocket() []Attack {
 	}
 }
 
-// socket returns an attack that sends on a WebSocket without reading, for at most a second, and leaves.
+// socket returns an attack that sends on a WebSocket without reading, for at most a second, and closes it.
 func socket(send func(Target, io.Writer)) func(context.Context, Target) error {
 	return func(ctx context.Context, to Target) error {
 		c, err := Upgrade(ctx, to)

@@ -14,12 +14,12 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
-// saw is the header in which the application tells what it was asked: the first line without the version, the API key,
-// and how many bytes of body came. A response without it is not the application's.
+// saw is the response header in which the application reports the request that it received: the request line without
+// the version, the API key, and the number of body bytes. A response without it is not from the application.
 const saw = "App-Saw"
 
-// App starts the application behind the proxy and returns its address. It takes any first line, so that nothing is
-// refused that another application might serve.
+// App starts the application behind the proxy and returns its address. It accepts any request line, so that it rejects
+// nothing that another application might serve.
 func App(t testing.TB) (address string) {
 	t.Helper()
 	return tcptest.Serve(t, func(c net.Conn) {

@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// patience is for answers that never come.
+// patience is the timeout of a response.
 const patience = 20 * time.Second
 
-// Answer is what a client was told.
+// Answer is a response as the client received it.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   string
 }
 
-// Passed tells whether the answer is the application's.
+// Passed reports whether the response is from the application.
 func (a *Answer) Passed() bool { return len(a.Header[saw]) > 0 }
 
-// asked is what the application saw.
+// asked returns the method and target that the application received.
 func (a *Answer) asked() (method, target string) {
 	line, _, _ := strings.Cut(a.Header.Get(saw), " key=")
 	method, target, _ = strings.Cut(line, " ")
@@ -33,7 +33,7 @@ func (a *Answer) asked() (method, target string) {
 
 func (a *Answer) String() string { return fmt.Sprintf("%d %v %s", a.Status, a.Header, a.Body) }
 
-// client is a client with an address of its own.
+// client is a client with its own source address.
 type client struct {
 	t    testing.TB
 	from string
@@ -49,7 +49,7 @@ func (c *client) dial() (net.Conn, error) {
 	return conn, err
 }
 
-// ask sends a request as it is written, on a connection of its own: the target is not parsed, and headers are lines.
+// ask sends a request verbatim, on a new connection: the target is not parsed, and headers are lines.
 func (c *client) ask(method, target string, headers ...string) *Answer {
 	c.t.Helper()
 	return c.askWithBody(method, target, "", headers...)
@@ -67,7 +67,7 @@ func (c *client) askWithBody(method, target, body string, headers ...string) *An
 		lines = append(lines, fmt.Sprintf("Content-Length: %d", len(body)))
 	}
 	if _, err := io.WriteString(conn, text(method, target, lines)+body); err != nil {
-		c.t.Logf("%s %s: %v", method, target, err) // the answer may be there nevertheless
+		c.t.Logf("%s %s: %v", method, target, err) // there may be a response nevertheless
 	}
 	return c.read(bufio.NewReader(conn), method)
 }
@@ -76,7 +76,7 @@ func text(method, target string, lines []string) string {
 	return method + " " + target + " HTTP/1.1\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 
-// read reads an answer. A connection that is closed without one is the answer 0: nothing has passed.
+// read reads a response. A connection that is closed without a response returns status 0.
 func (c *client) read(r *bufio.Reader, method string) *Answer {
 	c.t.Helper()
 	resp, err := http.ReadResponse(r, &http.Request{Method: method})

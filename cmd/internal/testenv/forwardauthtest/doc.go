@@ -1,3 +1,3 @@
-// Package forwardauthtest is what a client sees of a proxy that asks Sluice about each request, whatever proxy it is: the limits
-// of examples/auth, the answers with their headers, and tricks that must not get around a limit.
+// Package forwardauthtest tests any proxy that uses Sluice for forward authentication, as its clients see it: the
+// limits of examples/auth, the responses with their headers, and attempts to evade a limit.
 package forwardauthtest

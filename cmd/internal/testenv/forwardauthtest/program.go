@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// port is that of an address, with the colon.
+// port returns the port of an address, with the colon.
 func port(address string) string { return address[strings.LastIndexByte(address, ':'):] }
 
-// Example copies a proxy's example and puts other ports in it: the examples have Sluice on 8080, the proxy on 8000 and
-// the application on 9000. Further replacements are pairs of what is there, once,
-// and what is to be.
+// Example copies a proxy's example and replaces its ports: the examples have Sluice on 8080, the proxy on 8000 and the
+// application on 9000. replace contains pairs of an old text, which must occur once, and a new text.
 func Example(t testing.TB, directory, sluice, proxy, app string, replace ...string) (copied string) {
 	t.Helper()
 	copied = t.TempDir()
@@ -44,18 +43,18 @@ func Example(t testing.TB, directory, sluice, proxy, app string, replace ...stri
 	return copied
 }
 
-// Need skips the test if a program is not installed, unless CI is true.
+// Need skips the test if a program is not installed, or fails it if the environment has CI=true.
 func Need(t testing.TB, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatalf("%s is not installed, and under CI=true nothing may be skipped: apt-get install %[1]s", program)
+			t.Fatalf("%s is not installed, and with CI=true no test may be skipped: apt-get install %[1]s", program)
 		}
 		t.Skipf("%s is not installed: apt-get install %[1]s", program)
 	}
 }
 
-// Start runs a program until the test ends or it is told to end, and returns when it listens.
+// Start runs a program until the test ends or end is called, and returns when the program listens.
 func Start(t testing.TB, listens string, cmd *exec.Cmd) (end func()) {
 	t.Helper()
 	var out bytes.Buffer

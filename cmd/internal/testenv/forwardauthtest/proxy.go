@@ -13,47 +13,47 @@ import (
 	"testing"
 )
 
-// Proxy is a proxy that asks a Sluice with the rules of examples/auth, and has an [App] behind it.
+// Proxy is a proxy that sends forward-auth requests to a Sluice with the rules of examples/auth, in front of an [App].
 type Proxy struct{ Address string }
 
-// limit is that of the rules: so many in an hour.
+// limit is that of the rules, per hour.
 const limit = 10
 
-// tests hold while Sluice answers.
+// tests are the tests for a running Sluice.
 var tests = map[string]func(*testing.T, Proxy){
-	"the limit is exact":           testExact,
-	"a denial is a 429":            testDenied,
-	"the deny list is a 403":       testRefused,
-	"what no rule limits":          testUnlimited,
-	"bodies arrive":                testBody,
-	"answers to HEAD":              testHead,
-	"an old client":                testOld,
-	"addresses":                    testAddress,
-	"what cannot be counted":       testUncountable,
-	"headers that the client says": testSpoofed,
-	"spellings of a path":          testPaths,
-	"large headers":                testLarge,
+	"the limit is exact":     testExact,
+	"a denial is a 429":      testDenied,
+	"the deny list is a 403": testRefused,
+	"unlimited requests":     testUnlimited,
+	"bodies arrive":          testBody,
+	"responses to HEAD":      testHead,
+	"HTTP/1.0 client":        testOld,
+	"addresses":              testAddress,
+	"rejected requests":      testUncountable,
+	"spoofed headers":        testSpoofed,
+	"spellings of a path":    testPaths,
+	"large headers":          testLarge,
 }
 
-// Run tries everything that holds while Sluice answers.
+// Run runs all tests for a running Sluice.
 func (p Proxy) Run(t *testing.T) {
 	p.RunSilent(t)
-	t.Run("what is left is told", func(t *testing.T) { testQuota(t, p) })
+	t.Run("quota headers", func(t *testing.T) { testQuota(t, p) })
 }
 
-// RunSilent is for proxies that do not tell clients what is left of their limits.
+// RunSilent runs the tests for proxies that do not forward the quota headers to clients.
 func (p Proxy) RunSilent(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { test(t, p) })
 	}
 }
 
-// client is a client with the address 127.0.0.n.
+// client returns a client with the address 127.0.0.n.
 func (p Proxy) client(t testing.TB, n int) *client {
 	return &client{t: t, from: fmt.Sprintf("127.0.0.%d", n), to: p.Address}
 }
 
-// spent is a client's API key with nothing left for POST /posts, as a header.
+// spent returns a client and the header of an API key whose limit for POST /posts is exhausted.
 func (p Proxy) spent(t testing.TB, key string) (c *client, header string) {
 	t.Helper()
 	c, header = p.client(t, 2), "X-Api-Key: "+key
@@ -63,12 +63,12 @@ func (p Proxy) spent(t testing.TB, key string) (c *client, header string) {
 		}
 	}
 	if a := c.ask("POST", "/posts", header); a.Status != 429 || a.Passed() {
-		t.Fatalf("one more than the limit: %v", a)
+		t.Fatalf("request above the limit: %v", a)
 	}
 	return c, header
 }
 
-// atOnce are the answers to a request that is sent many times at once.
+// atOnce sends a request many times concurrently and returns the responses.
 func (p Proxy) atOnce(t testing.TB, n int, method, target string, headers ...string) []*Answer {
 	answers := make([]*Answer, n)
 	var all sync.WaitGroup
@@ -79,7 +79,7 @@ func (p Proxy) atOnce(t testing.TB, n int, method, target string, headers ...str
 	return answers
 }
 
-// Of many requests at once exactly as many pass as the limit says.
+// testExact checks that exactly the limit of concurrent requests is allowed.
 func testExact(t *testing.T, p Proxy) {
 	passed := 0
 	answers := p.atOnce(t, 4*limit, "POST", "/posts", "X-Api-Key: exact")
@@ -88,11 +88,11 @@ func testExact(t *testing.T, p Proxy) {
 		case a.Passed() && a.Status == 200:
 			passed++
 		case a.Status != 429:
-			t.Errorf("neither passed nor denied: %v", a)
+			t.Errorf("neither allowed nor denied: %v", a)
 		}
 	}
 	if passed != limit {
-		t.Errorf("%d of %d passed", passed, len(answers))
+		t.Errorf("%d of %d were allowed", passed, len(answers))
 	}
 }
 
@@ -100,7 +100,7 @@ func testQuota(t *testing.T, p Proxy) {
 	for i := range 3 {
 		a := p.client(t, 2).ask("POST", "/posts?draft=1", "X-Api-Key: quota", "Origin: https://example.com")
 		if want := "POST /posts?draft=1 key=quota body=0"; a.Header.Get(saw) != want {
-			t.Errorf("the application saw %q, want %q", a.Header.Get(saw), want)
+			t.Errorf("the application received %q, want %q", a.Header.Get(saw), want)
 		}
 		left := limit - 1 - i
 		for name, want := range map[string]string{
@@ -117,7 +117,7 @@ func testQuota(t *testing.T, p Proxy) {
 			t.Errorf("X-Ratelimit-Reset is %q", a.Header["X-Ratelimit-Reset"])
 		}
 		if got := a.Header.Get("Access-Control-Expose-Headers"); !strings.Contains(got, "X-Ratelimit-Remaining") {
-			t.Errorf("scripts may read %q", got)
+			t.Errorf("Access-Control-Expose-Headers is %q", got)
 		}
 		for _, name := range []string{"Retry-After", "X-Ratelimit-Retry-After", "X-Ratelimit-Degraded", "X-Sluice-Status"} {
 			if got, ok := a.Header[name]; ok {
@@ -127,7 +127,7 @@ func testQuota(t *testing.T, p Proxy) {
 	}
 }
 
-// problem is the body of a refusal.
+// problem is the problem document of a denial.
 type problem struct {
 	Status   int
 	Title    string
@@ -138,7 +138,7 @@ type problem struct {
 func (a *Answer) problem(t testing.TB) (p problem) {
 	t.Helper()
 	if got := a.Header.Get("Content-Type"); got != "application/problem+json" {
-		t.Errorf("the body is %q", got)
+		t.Errorf("body is %q", got)
 	}
 	if err := json.Unmarshal([]byte(a.Body), &p); err != nil {
 		t.Errorf("%v: %v", err, a)
@@ -169,10 +169,10 @@ func testDenied(t *testing.T, p Proxy) {
 		}
 	}
 	if got := a.Header.Get("Access-Control-Expose-Headers"); !strings.Contains(got, "Retry-After") {
-		t.Errorf("scripts may read %q", got)
+		t.Errorf("Access-Control-Expose-Headers is %q", got)
 	}
 	if b := a.problem(t); b.Status != 429 || b.Title != "Too Many Requests" || b.Instance != "/posts" || !slices.Equal(b.Violated, []string{"posts-per-key"}) {
-		t.Errorf("the body is %s", a.Body)
+		t.Errorf("body is %s", a.Body)
 	}
 	if a := c.ask("POST", "/posts", "X-Api-Key: denied-not"); a.Status != 200 {
 		t.Errorf("another key: %v", a)
@@ -182,14 +182,14 @@ func testDenied(t *testing.T, p Proxy) {
 	}
 }
 
-// A refusal by the deny list is told from one by a limit.
+// testRefused checks that a rejection by the deny list differs from a denial by a limit.
 func testRefused(t *testing.T, p Proxy) {
 	a := p.client(t, 2).ask("GET", "/internal/users")
 	if b := a.problem(t); a.Status != 403 || a.Passed() || b.Status != 403 || b.Instance != "/internal/users" {
 		t.Errorf("got %v", a)
 	}
 	if a := p.client(t, 2).ask("GET", "/?x=1&debug=1"); a.Status != 403 || a.Passed() {
-		t.Errorf("what stands in the query: %v", a)
+		t.Errorf("denied path in the query: %v", a)
 	}
 	for _, name := range []string{"Retry-After", "Ratelimit", "X-Ratelimit-Limit"} {
 		if got, ok := a.Header[name]; ok {
@@ -206,21 +206,21 @@ func testUnlimited(t *testing.T, p Proxy) {
 		}
 		for name := range a.Header {
 			if strings.Contains(name, "Ratelimit") || name == "Retry-After" {
-				t.Errorf("%s is told where nothing is limited", name)
+				t.Errorf("%s is set for an unlimited request", name)
 			}
 		}
 	}
 }
 
-// The question to Sluice takes nothing from the request.
+// testBody checks that the forward-auth request does not consume the request body.
 func testBody(t *testing.T, p Proxy) {
 	a := p.client(t, 2).askWithBody("POST", "/posts", strings.Repeat("x", 100_000), "X-Api-Key: body")
 	if got, want := a.Header.Get(saw), "POST /posts key=body body=100000"; got != want {
-		t.Errorf("the application saw %q, want %q", got, want)
+		t.Errorf("the application received %q, want %q", got, want)
 	}
 }
 
-// A refused HEAD has no body, so that the next answer on the connection is where it should be.
+// testHead checks that a denied HEAD has no body, so that the next response on the connection is read correctly.
 func testHead(t *testing.T, p Proxy) {
 	c := p.client(t, 2)
 	conn, err := c.dial()
@@ -242,7 +242,7 @@ func testHead(t *testing.T, p Proxy) {
 	}
 }
 
-// A client of HTTP/1.0 that names no host is limited like others.
+// testOld checks that a client of HTTP/1.0 without a Host header is limited like others.
 func testOld(t *testing.T, p Proxy) {
 	c, key := p.spent(t, "old")
 	for target, want := range map[string]int{"/posts": 429, "/": 200} {
@@ -260,7 +260,7 @@ func testOld(t *testing.T, p Proxy) {
 	}
 }
 
-// Clients are counted by their own addresses, whatever they say.
+// testAddress checks that clients are counted by their own addresses, regardless of their headers.
 func testAddress(t *testing.T, p Proxy) {
 	c := p.client(t, 3)
 	for i := range limit {
@@ -282,7 +282,7 @@ func testAddress(t *testing.T, p Proxy) {
 	}
 }
 
-// What cannot be counted is refused, and the client is told that it is at fault.
+// testUncountable checks that requests without a usable key or path are rejected with a client error.
 func testUncountable(t *testing.T, p Proxy) {
 	c := p.client(t, 2)
 	for name, a := range map[string]*Answer{
@@ -295,12 +295,13 @@ func testUncountable(t *testing.T, p Proxy) {
 		}
 	}
 	long := c.ask("POST", "/posts", "X-Api-Key: "+strings.Repeat("k", 9000))
-	if long.Status != 400 && long.Status != 431 || long.Passed() { // nginx refuses such a line itself
+	if long.Status != 400 && long.Status != 431 || long.Passed() { // nginx itself rejects a line of this length
 		t.Errorf("a key of 9,000 bytes: %v", long)
 	}
 }
 
-// CheckAway tells what happens while Sluice does not answer. A proxy that is open lets pass what would be denied.
+// CheckAway checks the responses while Sluice is unavailable. A proxy that fails open forwards requests that would be
+// denied.
 func (p Proxy) CheckAway(t *testing.T, open bool) {
 	t.Helper()
 	for _, a := range p.atOnce(t, limit+2, "POST", "/posts", "X-Api-Key: away") {
@@ -309,14 +310,14 @@ func (p Proxy) CheckAway(t *testing.T, open bool) {
 		}
 		for name := range a.Header {
 			if strings.Contains(name, "Ratelimit") {
-				t.Errorf("%s is told where nobody counts", name)
+				t.Errorf("%s is set though nothing was counted", name)
 			}
 		}
 	}
 }
 
-// CheckClosed wants 503 for a rule that is closed while the store does not answer: that Sluice cannot count is not that
-// Sluice cannot be reached.
+// CheckClosed checks for status 503 with a rule that fails closed while the store is unavailable: an unavailable store
+// is different from an unavailable Sluice.
 func (p Proxy) CheckClosed(t *testing.T) {
 	t.Helper()
 	a := p.client(t, 2).ask("POST", "/posts", "X-Api-Key: closed")
@@ -324,6 +325,6 @@ func (p Proxy) CheckClosed(t *testing.T) {
 		t.Errorf("got %v", a)
 	}
 	if a.Header.Get("X-Ratelimit-Degraded") != "closed" || a.Header.Get("Retry-After") == "" {
-		t.Errorf("the headers are %v", a.Header)
+		t.Errorf("headers are %v", a.Header)
 	}
 }

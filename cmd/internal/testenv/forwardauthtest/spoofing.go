@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// spoofs are headers with which a client may try to speak for the proxy.
+// spoofs are headers by which a client may try to impersonate the proxy.
 var spoofs = []string{
 	"X-Forwarded-Uri: /free",
 	"x-forwarded-uri: /free",
@@ -44,31 +44,31 @@ func testSpoofed(t *testing.T, p Proxy) {
 			t.Errorf("%q: %v", lie, a)
 		}
 	}
-	// A proxy may drop what Connection names, but for Sluice and the application alike.
+	// A proxy may remove fields that Connection names, but then from the requests to both Sluice and the application.
 	if a := c.ask("POST", "/posts", key, "Connection: X-Api-Key"); a.Passed() && strings.Contains(a.Header.Get(saw), "key=spoofed") {
-		t.Errorf("the key was kept from Sluice and given to the application: %v", a)
+		t.Errorf("the application received the key and Sluice did not: %v", a)
 	}
 	if a := c.ask("GET", "/internal/x", "X-Forwarded-Uri: /free"); a.Passed() || a.Status != 403 {
 		t.Errorf("the deny list: %v", a)
 	}
 	for _, lie := range spoofs {
 		if strings.Contains(lie, ": Upgrade") || strings.HasPrefix(lie, "Expect") {
-			continue // what the application makes of it is its own affair
+			continue // how the application responds to it does not matter
 		}
 		if a := c.ask("GET", "/", lie); !a.Passed() {
-			t.Errorf("%q has a request refused that no rule limits: %v", lie, a)
+			t.Errorf("an unlimited request with %q was rejected: %v", lie, a)
 		}
 	}
 }
 
-// counted are spellings of /posts that are one with it.
+// counted are spellings that are equivalent to /posts.
 var counted = []string{
 	"/posts", "/posts?x=1", "/posts?", "//posts", "/./posts", "/x/../posts", "/posts/", "/posts/.", "/%70osts", "/p%6Fst%73",
 	"/x/%2e%2e/posts", "/%2e/posts", "/posts/x/..", "http://example.com/posts", "///posts//",
 }
 
-// doubtful are spellings that some application may take for /posts. They may be refused or counted, or not arrive as they
-// were sent; what arrives must not be /posts in anybody's eyes.
+// doubtful are spellings that some application may treat as /posts. They may be rejected or counted, or be normalized
+// on the way; but the application must not receive a target that any application would treat as /posts.
 var doubtful = []string{
 	"/posts%2F", "/%2fposts", "/x%2f..%2fposts", "/x/..%2fposts", "/..%2fposts", "/posts;v=1", "/posts;", "/;x/posts",
 	"/x;/../posts", "/x/..;/posts", "/posts%3Bv", "\\posts", "/\\posts", "/x\\..\\posts", "/%5cposts", "/x/..%5cposts",
@@ -93,7 +93,7 @@ func testPaths(t *testing.T, p Proxy) {
 			t.Errorf("POST %q reached the application: %v", target, a)
 		}
 		if a.Status == 500 {
-			t.Errorf("POST %q is a fault: %v", target, a)
+			t.Errorf("POST %q returned a server error: %v", target, a)
 		}
 	}
 	for _, method := range []string{"post", "Post", "POST,GET", "GET,POST"} {
@@ -104,9 +104,9 @@ func testPaths(t *testing.T, p Proxy) {
 	}
 }
 
-// readAsPosts tells whether some application may take what arrived for /posts: one that decodes twice or not at all,
-// takes backslashes for slashes, or cuts parameters or at NUL. As elsewhere, "/posts " and "/posts?" with the last
-// character escaped are other paths.
+// readAsPosts reports whether some application may treat the received target as /posts: one that decodes twice or not
+// at all, treats backslashes as slashes, or cuts parameters or at NUL. As elsewhere, "/posts " and "/posts?" with the
+// last character escaped are other paths.
 func readAsPosts(target string) bool {
 	if u, err := url.Parse(target); err == nil && u.IsAbs() {
 		target = u.RequestURI()
@@ -137,14 +137,14 @@ func readAsPosts(target string) bool {
 	return false
 }
 
-// Headers that are too large for Sluice or for the question to it do not get a request past it.
+// testLarge checks that headers that are too large for Sluice, or for the request to it, do not bypass it.
 func testLarge(t *testing.T, p Proxy) {
 	c, key := p.spent(t, "large")
 	var sizes []int
 	for n := 1000; n < 40_000; n += 1000 {
 		sizes = append(sizes, n)
 	}
-	for n := 14_900; n < 15_400; n += 20 { // where HAProxy's buffer ends
+	for n := 14_900; n < 15_400; n += 20 { // around the size of HAProxy's buffer
 		sizes = append(sizes, n)
 	}
 	for _, n := range sizes {

@@ -14,20 +14,20 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Fields records which documented fields responses have had. It is safe for concurrent use.
+// Fields records the documented fields that responses have had. It is safe for concurrent use.
 type Fields struct {
 	doc  map[string]any
 	mu   sync.Mutex // guards seen
 	seen map[string]bool
 }
 
-// New returns the Fields of a document in YAML.
+// New returns the Fields of an OpenAPI document in YAML.
 func New(document []byte) (*Fields, error) {
 	var tree any
 	if err := yaml.Unmarshal(document, &tree); err != nil {
 		return nil, err
 	}
-	b, err := json.Marshal(tree) // which also writes out YAML aliases
+	b, err := json.Marshal(tree) // which also expands YAML aliases
 	if err != nil {
 		return nil, err
 	}
@@ -45,8 +45,8 @@ func AllTestsRan() bool {
 	return true
 }
 
-// Record notes the fields of a JSON response and returns those that the document does not have. An operation, a status or a
-// type that is not in the document is not compared.
+// Record records the fields of a JSON response and returns those that the document does not have. An operation, a
+// status or a media type that is not in the document is not compared.
 func (f *Fields) Record(method, path string, status int, kind string, body []byte) (undocumented []string) {
 	var value any
 	if json.Unmarshal(body, &value) != nil {
@@ -104,7 +104,7 @@ func pathOf(pointer string) []string {
 	return names
 }
 
-// find returns the object at a place of the document, over references, and nil if there is none.
+// find returns the object at a place of the document, following references, or nil if there is none.
 func (f *Fields) find(names ...string) (at string, object map[string]any) {
 	object = f.doc
 	for _, name := range names {
@@ -117,7 +117,7 @@ func (f *Fields) find(names ...string) (at string, object map[string]any) {
 	return at, object
 }
 
-// parts calls do with a schema and all that it is composed of.
+// parts calls do for a schema and for all schemas that it is composed of.
 func (f *Fields) parts(at string, schema map[string]any, do func(at string, schema map[string]any)) {
 	do(at, schema)
 	if ref, ok := schema["$ref"].(string); ok {
@@ -133,7 +133,7 @@ func (f *Fields) parts(at string, schema map[string]any, do func(at string, sche
 	}
 }
 
-// walk marks the fields of a value as seen.
+// walk records the fields of a value as seen.
 func (f *Fields) walk(at string, schema map[string]any, value any, undocumented *[]string) {
 	switch v := value.(type) {
 	case []any:
@@ -164,7 +164,7 @@ func (f *Fields) walk(at string, schema map[string]any, value any, undocumented 
 	}
 }
 
-// documented returns the fields of all JSON responses that the document has.
+// documented returns the fields of all JSON responses in the document.
 func (f *Fields) documented() []string {
 	found, visited := map[string]bool{}, map[string]bool{}
 	var collect func(at string, schema map[string]any)

@@ -1,4 +1,4 @@
-// Package otlptest is a collector for tests: it speaks OTLP over gRPC and keeps what it is sent.
+// Package otlptest is a collector for tests: it receives OTLP over gRPC and stores the data.
 package otlptest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Collector keeps what it is sent.
+// Collector stores the data that it receives.
 type Collector struct {
 	Addr string
 
@@ -26,7 +26,7 @@ type Collector struct {
 	headers metadata.MD
 }
 
-// metrics takes metrics for a collector.
+// metrics receives metrics for a collector.
 type metrics struct {
 	collectormetricspb.UnimplementedMetricsServiceServer
 	to *Collector
@@ -54,7 +54,7 @@ func Start(t testing.TB, options ...grpc.ServerOption) *Collector {
 	return c
 }
 
-// Export takes spans.
+// Export receives spans.
 func (c *Collector) Export(ctx context.Context, req *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,14 +63,14 @@ func (c *Collector) Export(ctx context.Context, req *collectorpb.ExportTraceServ
 	return &collectorpb.ExportTraceServiceResponse{}, nil
 }
 
-// Traces are what was sent so far, with what it is about.
+// Traces returns all received spans with their resources.
 func (c *Collector) Traces() []*tracepb.ResourceSpans {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.traces
 }
 
-// Spans are the spans of [Collector.Traces].
+// Spans returns the spans of [Collector.Traces].
 func (c *Collector) Spans() (all []*tracepb.Span) {
 	for _, r := range c.Traces() {
 		for _, s := range r.GetScopeSpans() {
@@ -80,29 +80,29 @@ func (c *Collector) Spans() (all []*tracepb.Span) {
 	return all
 }
 
-// Header is what came with the last spans.
+// Header returns a header of the last export of spans.
 func (c *Collector) Header(name string) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.headers.Get(name)
 }
 
-// Export takes metrics.
+// Export receives metrics.
 func (m metrics) Export(_ context.Context, req *collectormetricspb.ExportMetricsServiceRequest) (*collectormetricspb.ExportMetricsServiceResponse, error) {
 	m.to.mu.Lock()
 	defer m.to.mu.Unlock()
-	m.to.metrics = req.GetResourceMetrics() // they replace those before
+	m.to.metrics = req.GetResourceMetrics() // replaces earlier ones
 	return &collectormetricspb.ExportMetricsServiceResponse{}, nil
 }
 
-// Metrics are what was sent last.
+// Metrics returns the metrics of the last export.
 func (c *Collector) Metrics() []*metricspb.ResourceMetrics {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.metrics
 }
 
-// Sum is the sum of a counter over all that has the attribute.
+// Sum returns the sum of a counter over all data points with the attribute.
 func (c *Collector) Sum(name, attribute, value string) (sum float64) {
 	for _, r := range c.Metrics() {
 		for _, s := range r.GetScopeMetrics() {

@@ -3,8 +3,8 @@
 //	p := prometheustest.Start(t, config, map[string]string{"alerts.yaml": alerts})
 //	series, err := p.Query(`up{job="sluice"}`)
 //
-// The server has a free port of the loopback interface and ends with the test. Where Prometheus is not installed the test
-// is skipped, unless CI is true: there nothing may be.
+// The server listens on a free port of the loopback interface and is stopped at the end of the test. If Prometheus is
+// not installed, the test is skipped, or fails if the environment has CI=true.
 package prometheustest
 
 import (
@@ -26,24 +26,24 @@ import (
 type Server struct {
 	URL string
 
-	log  bytes.Buffer  // of the process; read once that has ended
-	gone chan struct{} // closed then
+	log  bytes.Buffer  // output of the process; read after it has ended
+	gone chan struct{} // closed when the process has ended
 }
 
-// Need skips the test if there is no Prometheus.
+// Need skips the test if Prometheus is not installed.
 func Need(t testing.TB) {
 	t.Helper()
 	for _, program := range []string{"prometheus", "promtool"} {
 		if _, err := exec.LookPath(program); err != nil {
 			if os.Getenv("CI") == "true" {
-				t.Fatalf("%s is not installed, and under CI=true nothing may be skipped: apt-get install prometheus", program)
+				t.Fatalf("%s is not installed, and with CI=true no test may be skipped: apt-get install prometheus", program)
 			}
 			t.Skipf("%s is not installed: apt-get install prometheus", program)
 		}
 	}
 }
 
-// Start starts a server with a configuration and the files that it names. It answers when Start returns.
+// Start starts a server with a configuration and the files that it names, and returns when it is ready.
 func Start(t testing.TB, config string, files map[string]string) *Server {
 	t.Helper()
 	Need(t)
@@ -61,7 +61,7 @@ func Start(t testing.TB, config string, files map[string]string) *Server {
 	t.Cleanup(stop)
 	if !s.await() {
 		stop()
-		t.Fatalf("prometheus does not start:\n%s", &s.log)
+		t.Fatalf("prometheus did not start:\n%s", &s.log)
 	}
 	return s
 }
@@ -80,10 +80,10 @@ func start(t testing.TB, dir string) (s *Server, stop func()) {
 	return s, func() { _ = cmd.Process.Kill(); <-s.gone }
 }
 
-// patience is how long a server may take to start.
+// patience is the maximum time for a server to start.
 const patience = 30 * time.Second
 
-// await waits until the server answers, and tells whether it does.
+// await waits until the server is ready, and reports whether it is.
 func (s *Server) await() bool {
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
@@ -105,18 +105,18 @@ func (s *Server) await() bool {
 	}
 }
 
-// Sample is one series of an answer.
+// Sample is one series of a query result.
 type Sample struct {
 	Value Value `json:"value"`
 }
 
-// Value is when a value was, and which, as a number in text: "NaN" is one too.
+// Value is a timestamp and a value, which is a number in text form, such as "NaN".
 type Value [2]any
 
-// Text is the value.
+// Text returns the value.
 func (v Value) Text() string { return fmt.Sprint(v[1]) }
 
-// Query asks for the present value of an expression.
+// Query evaluates an expression at the current time.
 func (s *Server) Query(expr string) ([]Sample, error) {
 	var data struct {
 		Type   string          `json:"resultType"`
@@ -141,7 +141,7 @@ type Alert struct {
 	State  string            `json:"state"`
 }
 
-// Alerts lists the alerts.
+// Alerts returns the pending and firing alerts.
 func (s *Server) Alerts() ([]Alert, error) {
 	var data struct {
 		Alerts []Alert `json:"alerts"`
@@ -150,7 +150,7 @@ func (s *Server) Alerts() ([]Alert, error) {
 	return data.Alerts, err
 }
 
-// get asks the server's API.
+// get sends a request to the server's API.
 func (s *Server) get(path string, data any) error {
 	resp, err := http.Get(s.URL + path)
 	if err != nil {
@@ -165,12 +165,12 @@ func (s *Server) get(path string, data any) error {
 		return err
 	}
 	if answer.Status != "success" {
-		return fmt.Errorf("prometheus answers %d: %s", resp.StatusCode, answer.Error)
+		return fmt.Errorf("prometheus returned %d: %s", resp.StatusCode, answer.Error)
 	}
 	return json.Unmarshal(answer.Data, data)
 }
 
-// Tool runs promtool and returns what it says.
+// Tool runs promtool and returns its output.
 func Tool(t testing.TB, args ...string) (string, error) {
 	t.Helper()
 	Need(t)

@@ -1,6 +1,6 @@
 package rlstest
 
-// quotas are rules of which two are in quota mode and one is not.
+// quotas are three rules, two of which are in quota mode.
 const quotas = `
   - {key: q, quota_mode: true, limit: 1}
   - {key: p, quota_mode: true, limit: 1}
@@ -8,7 +8,7 @@ const quotas = `
   - {key: free, rate_limit: {unlimited: true}}
 `
 
-// answers are what an answer says, and how its overall code comes about.
+// answers are cases about the fields of a response, and how its overall code is determined.
 var answers = []Case{
 	{Name: "units", Rules: `
   - {key: s, rate_limit: {unit: second, requests_per_unit: 7}}
@@ -74,12 +74,12 @@ var answers = []Case{
 		{"r=1 hits:11 | p=1 | q=1", "OVER_LIMIT: OVER_LIMIT 10/YEAR left 0 | OVER_LIMIT 1/YEAR left 0 | OVER_LIMIT 1/YEAR left 0"},
 		{"r=1 hits:9", "OK: OK 10/YEAR left 0"},
 	}},
-	{Name: "who asks about a quota leaves the others alone", Native: true, Rules: quotas, Steps: []Step{
+	{Name: "a query of a quota does not affect other rules", Native: true, Rules: quotas, Steps: []Step{
 		{"q=1", last},
 		{"q=1 hits:0 | p=1 | r=1", "OK: OVER_LIMIT 1/YEAR left 0 | OK 1/YEAR left 0 | OK 10/YEAR left 9"},
 		{"q=1 hits:0 | p=1 | r=1", "OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OVER_LIMIT 1/YEAR left 0 | OK 10/YEAR left 9"},
 	}},
-	{Name: "who asks in shadow mode of all", Native: true, Settings: Settings{Shadow: true}, Rules: "  - {key: a, limit: 1}\n", Steps: []Step{
+	{Name: "a query in global shadow mode", Native: true, Settings: Settings{Shadow: true}, Rules: "  - {key: a, limit: 1}\n", Steps: []Step{
 		{"a=1", last},
 		{"a=1 hits:0 | a=2", "OK: OVER_LIMIT 1/YEAR left 0 | OK 1/YEAR left 0"},
 	}},

@@ -16,36 +16,36 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// Settings are how a service is started for a case.
+// Settings configure the service for a case.
 type Settings struct {
 	Shadow    bool // globally
 	Quota     bool // globally
-	Headers   bool // RateLimit-Limit and its like are sent
+	Headers   bool // RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset are sent
 	Metadata  bool // dynamic metadata is sent
-	Overrides bool // limits that requests bring are taken
-	Negative  bool // hits may be given back
+	Overrides bool // limit overrides of requests are accepted
+	Negative  bool // negative hits are accepted
 }
 
-// Case is rules of a domain of its own, and what is asked about them.
+// Case is the rules of one domain, and requests with their expected responses.
 type Case struct {
 	Name     string
 	Settings Settings
-	Native   bool // of Sluice's own mode: Envoy's service answers otherwise
-	// Rules are the entries below descriptors. "limit: N" stands for N a year, so that no window ends during a test.
+	Native   bool // only for Sluice's own mode: Envoy's service responds differently
+	// Rules are the entries below descriptors. "limit: N" means N per year, so that no window ends during a test.
 	Rules string
 	Steps []Step
 }
 
-// Step is a request and its answer. See [Ask] and [Tell] for how they are written.
+// Step is a request and its expected response. [Ask] and [Tell] define their format.
 type Step struct{ Ask, Want string }
 
-// Group are the cases that one process can run.
+// Group is a set of cases that one process can run.
 type Group struct {
 	Settings Settings
 	Cases    []Case
 }
 
-// Groups are the cases by their settings. Those that are native only are left out unless asked for.
+// Groups returns the cases by their settings. Native cases are included only if native is set.
 func Groups(native bool) []Group {
 	var groups []Group
 	for _, c := range cases {
@@ -64,18 +64,18 @@ func Groups(native bool) []Group {
 
 var notWord = regexp.MustCompile(`[^a-z0-9]+`)
 
-// Domain is the case's domain.
+// Domain returns the case's domain.
 func (c *Case) Domain() string { return notWord.ReplaceAllString(strings.ToLower(c.Name), "-") }
 
 var shortLimit = regexp.MustCompile(`\blimit: (\d+)`)
 
-// File is the case's rule file and its name.
+// File returns the case's rule file and its name.
 func (c *Case) File() (name, text string) {
 	rules := shortLimit.ReplaceAllString(c.Rules, "rate_limit: {unit: year, requests_per_unit: $1}")
 	return c.Domain() + ".yaml", fmt.Sprintf("domain: %s\ndescriptors:\n%s", c.Domain(), rules)
 }
 
-// Write has the group's rule files written into a directory.
+// Write writes the group's rule files to a directory.
 func (g *Group) Write(t testing.TB, directory string, write func(name, text string) error) {
 	t.Helper()
 	for i := range g.Cases {
@@ -86,7 +86,7 @@ func (g *Group) Write(t testing.TB, directory string, write func(name, text stri
 	}
 }
 
-// Run asks a server that has the group's rules and settings.
+// Run sends the requests to a server that has the group's rules and settings.
 func (g *Group) Run(t *testing.T, client pb.RateLimitServiceClient) {
 	for _, c := range g.Cases {
 		t.Run(c.Name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func (g *Group) Run(t *testing.T, client pb.RateLimitServiceClient) {
 	}
 }
 
-// Answer is what the server says to a request, in the words of [Tell], or its error.
+// Answer returns the server's response to a request, in the format of [Tell], or its error.
 func Answer(ctx context.Context, client pb.RateLimitServiceClient, domain, ask string) string {
 	req, err := Ask(domain, ask)
 	if err != nil {
@@ -112,9 +112,9 @@ func Answer(ctx context.Context, client pb.RateLimitServiceClient, domain, ask s
 	return Tell(resp)
 }
 
-// Ask makes a request of a text: descriptors between |, the entries of each between commas, and behind a space what else
-// there is to say of one: hits:5, give:5 (negative hits), limit:10/MINUTE or limit:10/30xMINUTE. A last part @3 is the
-// request's own hits_addend, and a first part domain:x is another domain.
+// Ask parses a request: descriptors separated by |, each with its entries separated by commas, followed by options
+// separated by spaces: hits:5, give:5 (negative hits), limit:10/MINUTE or limit:10/30xMINUTE. A last part @3 is the
+// hits_addend of the request, and a first part domain:x is another domain.
 //
 //	user=ada,path=/a | user=ada hits:0 | @3
 func Ask(domain, text string) (*pb.RateLimitRequest, error) {
@@ -183,13 +183,14 @@ func descriptor(text string) (*common.RateLimitDescriptor, error) {
 	return d, nil
 }
 
-// seconds are how long units are.
+// seconds are the lengths of units.
 var seconds = map[string]int64{
 	"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800, "MONTH": 30 * 86400, "YEAR": 365 * 86400,
 }
 
-// Tell writes an answer: the overall code, then a status for each descriptor between |, each with its code, limit and
-// what remains; behind # the headers, and behind % the dynamic metadata. A reset that makes sense goes without saying.
+// Tell formats a response: the overall code, then a status for each descriptor, separated by |, each with its code,
+// limit and remaining hits; then # and the headers, and % and the dynamic metadata. A reset time is included only if it
+// is not plausible.
 //
 //	OVER_LIMIT: OVER_LIMIT 5/YEAR left 0 | OK 10/12xHOUR name left 9 | OK # RateLimit-Limit=5
 func Tell(resp *pb.RateLimitResponse) string {

@@ -1,3 +1,4 @@
-// Package rlstest is what a service that speaks Envoy's rate limit protocol must answer, as data: rules, requests and
-// answers, in short texts. [Run] asks a server that runs; it knows neither how it was started nor what it is made of.
+// Package rlstest contains the expected behaviour of a service with Envoy's rate limit protocol, as data: rules,
+// requests and responses, in a short format. [Group.Run] sends them to a running server, and does not depend on how the
+// server was started or implemented.
 package rlstest

@@ -1,6 +1,6 @@
 package rlstest
 
-// Short answers.
+// Common responses.
 const (
 	none   = "OK: OK"
 	first  = "OK: OK 10/YEAR left 9"
@@ -12,7 +12,7 @@ const (
 // cases are all cases.
 var cases = append(append(append([]Case(nil), matchings...), acrosses...), answers...)
 
-// matchings are how one descriptor finds its limit.
+// matchings are cases about how one descriptor matches its limit.
 var matchings = []Case{
 	{Name: "unknown domain", Rules: "  - {key: k, limit: 10}\n", Steps: []Step{
 		{"domain:nowhere | k=v", none},
@@ -163,7 +163,7 @@ var matchings = []Case{
 		{"free=1 limit:2/MONTH", "OK: OK 2/MONTH left 1"},
 		{"domain:nowhere | k=v limit:3/MONTH", none},
 	}},
-	{Name: "override that is none", Native: true, Settings: Settings{Overrides: true, Negative: true}, Rules: "  - {key: k, limit: 10}\n", Steps: []Step{
+	{Name: "invalid override", Native: true, Settings: Settings{Overrides: true, Negative: true}, Rules: "  - {key: k, limit: 10}\n", Steps: []Step{
 		{"k=v limit:3/UNKNOWN", first},
 		{"k=v limit:3/4294967295xYEAR", second},
 		{"z=v limit:3/UNKNOWN", none},

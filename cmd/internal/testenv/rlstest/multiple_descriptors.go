@@ -1,6 +1,6 @@
 package rlstest
 
-// acrosses are what several descriptors of one request do to each other.
+// acrosses are cases about the interaction of several descriptors of one request.
 var acrosses = []Case{
 	{Name: "each by itself", Rules: "  - {key: a, limit: 10}\n  - {key: b, limit: 3}\n", Steps: []Step{
 		{"a=1 | b=1 | c=1", "OK: OK 10/YEAR left 9 | OK 3/YEAR left 2 | OK"},
@@ -43,7 +43,7 @@ var acrosses = []Case{
 		{"a=1 hits:18446744073709551615", "OVER_LIMIT: OVER_LIMIT 10/YEAR left 0"},
 		{"a=1", first},
 	}},
-	{Name: "a limit of nothing", Rules: "  - {key: a, limit: 0}\n", Steps: []Step{
+	{Name: "a limit of 0", Rules: "  - {key: a, limit: 0}\n", Steps: []Step{
 		{"a=1", "OVER_LIMIT: OVER_LIMIT 0/YEAR left 0"},
 	}},
 	{Name: "denied costs nothing", Native: true, Rules: "  - {key: a, limit: 1}\n  - {key: b, limit: 10}\n", Steps: []Step{
@@ -52,11 +52,11 @@ var acrosses = []Case{
 		{"b=1 hits:10", "OVER_LIMIT: OVER_LIMIT 10/YEAR left 0"},
 		{"b=1", "OK: OK 10/YEAR left 8"},
 	}},
-	{Name: "asking costs nothing", Native: true, Rules: "  - {key: a, limit: 1}\n  - {key: b, limit: 10}\n", Steps: []Step{
+	{Name: "a query costs nothing", Native: true, Rules: "  - {key: a, limit: 1}\n  - {key: b, limit: 10}\n", Steps: []Step{
 		{"a=1 hits:0", "OK: OK 1/YEAR left 1"},
 		{"a=1 hits:0 | b=1 hits:0", "OK: OK 1/YEAR left 1 | OK 10/YEAR left 10"},
 	}},
-	{Name: "who asks is told that nothing remains", Native: true, Rules: "  - {key: a, limit: 1}\n  - {key: b, limit: 10}\n", Steps: []Step{
+	{Name: "a query reports that nothing remains", Native: true, Rules: "  - {key: a, limit: 1}\n  - {key: b, limit: 10}\n", Steps: []Step{
 		{"a=1", last},
 		{"a=1 hits:0", over},
 		{"a=1 hits:0 | b=1", "OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OK 10/YEAR left 10"},
@@ -85,10 +85,10 @@ var acrosses = []Case{
 		{"log=1 give:3", "OK: OK 10/YEAR left 5"},
 	}},
 	{Name: "negative hits switched off", Native: true, Rules: "  - {key: a, limit: 10}\n", Steps: []Step{
-		{"a=1 give:1", "rpc error: code = PermissionDenied desc = descriptor 1 gives hits back, which is switched off here: " +
-			"set is_negative_hits to false, or have the operator set negative_hits: true"},
-		{"b=1 | a=1 limit:9/YEAR", "rpc error: code = PermissionDenied desc = descriptor 2 brings a limit, which is switched off here: " +
-			"leave limit out, or have the operator set overrides: true"},
+		{"a=1 give:1", "rpc error: code = PermissionDenied desc = descriptor 1 has negative hits, which are disabled: " +
+			"set is_negative_hits to false, or have the operator set rls.accept_negative_hits: true"},
+		{"b=1 | a=1 limit:9/YEAR", "rpc error: code = PermissionDenied desc = descriptor 2 has a limit, and limits in requests are disabled: " +
+			"leave limit out, or have the operator set rls.accept_limit_overrides: true"},
 	}},
 	{Name: "several limits", Native: true, Rules: `
   - key: a

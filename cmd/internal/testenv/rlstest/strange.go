@@ -13,18 +13,18 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// StrangeValues are texts that clients can put into a header and that are not plain text, each different from all others as
-// bytes. Many of them are equal to another one after a careless conversion.
+// StrangeValues are unusual texts that clients can send in a header, all different as bytes. Many of them are equal
+// after a careless conversion.
 var StrangeValues = []string{
-	"\xff", "\xfe", "\uFFFD", "\xff\xff", "\xc3", "\xc3\x28", "\xed\xa0\x80", "\xf0\x90\x80", // not UTF-8, but for U+FFFD
-	`\xff`, `"\xff"`, "%FF", "_", "?", // what others are escaped as
-	"\x00", "\x00\x00", "a\x00b", "a", "ab", // cut short by NUL, or without it
+	"\xff", "\xfe", "\uFFFD", "\xff\xff", "\xc3", "\xc3\x28", "\xed\xa0\x80", "\xf0\x90\x80", // not UTF-8, except for U+FFFD
+	`\xff`, `"\xff"`, "%FF", "_", "?", // escaped forms of others
+	"\x00", "\x00\x00", "a\x00b", "a", "ab", // truncated at NUL, or without it
 	"", " ", "a\nb", "a\r\nb", "a:1|c\nx", "a b", "a_b", "\x1b[31m", "\x7f", "a\u202eb", "e\u0301", "\u00e9",
 	strings.Repeat("\xff", 2000), strings.Repeat("\xff", 1999) + "\xfe",
 }
 
-// RawAnswer is what the server says to a request with one descriptor of one entry, in the words of [Tell], or its error. Unlike
-// generated code it sends any bytes as key and value.
+// RawAnswer returns the server's response to a request with one descriptor of one entry, in the format of [Tell], or
+// its error. Unlike generated code it sends any bytes as key and value.
 func RawAnswer(ctx context.Context, conn *grpc.ClientConn, domain, key, value string) string {
 	field := func(b []byte, number protowire.Number, text string) []byte {
 		return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), text)
@@ -52,7 +52,7 @@ func (rawCodec) Name() string { return "proto" }
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.(*[]byte)
 	if !ok {
-		return nil, errors.New("rlstest: the message is no *[]byte")
+		return nil, errors.New("rlstest: the message is not a *[]byte")
 	}
 	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
 }
@@ -60,7 +60,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {
-		return errors.New("rlstest: the message is no *[]byte")
+		return errors.New("rlstest: the message is not a *[]byte")
 	}
 	*b = data.Materialize()
 	return nil

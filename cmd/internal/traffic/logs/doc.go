@@ -1,3 +1,3 @@
-// Package logs reads access logs, packed or not, and merges several of them in the order of their requests' times.
-// What a line of each format says is read by package accesslog.
+// Package logs reads access logs, compressed by gzip or not, and merges several of them by time. Package accesslog parses
+// the lines.
 package logs

@@ -8,12 +8,12 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// Open opens logs by their names; - is standard input.
+// Open opens logs by name; - is standard input. closeAll closes the files.
 func Open(ctx context.Context, names []string, stdin io.Reader) (sources []Source, closeAll func(), err error) {
 	var files []*os.File
 	closeAll = func() {
 		for _, f := range files {
-			_ = f.Close() // it was only read
+			_ = f.Close() // read only
 		}
 	}
 	for _, name := range names {

@@ -14,17 +14,17 @@ import (
 // Source is a log.
 type Source struct {
 	Name   string
-	Reader io.Reader // of lines, or of lines that were packed by gzip
+	Reader io.Reader // lines, plain or compressed by gzip
 }
 
-// Log reads a log in the order of its requests' times. A log is written when requests end and so is not in that order:
-// this many requests wait until they are surely the next.
+// Log reads the requests of a log by time. Lines are written at the end of requests and so are not sorted by their start:
+// up to maxWaiting requests are buffered and sorted.
 type Log struct {
 	Name       string
 	Reader     *accesslog.Reader
-	Formats    [2]int64 // lines, by their format
-	Skipped    int64    // lines of the gateway that are no requests to rules: exempt requests and deliveries
-	waiting    []*Entry // a heap: the earliest first
+	Formats    [2]int64 // lines by format
+	Skipped    int64    // lines of the gateway that are not subject to rules: exempt requests and deliveries
+	waiting    []*Entry // heap, the earliest first
 	spare      []*Entry
 	maxWaiting int
 	read       int64
@@ -36,10 +36,10 @@ type Entry struct {
 	Record accesslog.Record
 	format accesslog.Format
 	Micros int64
-	number int64 // of the line, so that equal times keep their order
+	number int64 // of the request in its log, so that requests with equal times keep their order
 }
 
-// Window is how many requests wait, over all logs.
+// Window is the maximum number of buffered requests of all logs together.
 const Window = 1 << 16
 
 func openSource(s Source, most int) (*Log, error) {
@@ -55,7 +55,7 @@ func openSource(s Source, most int) (*Log, error) {
 	return &Log{Name: s.Name, Reader: accesslog.NewReader(lines), maxWaiting: max(1, most)}, nil
 }
 
-// peek is the next request, or nil at the end.
+// peek returns the next request without removing it, or nil at the end.
 func (s *Log) peek() (*Entry, error) {
 	for !s.ended && len(s.waiting) < s.maxWaiting {
 		e := s.take()
@@ -67,7 +67,7 @@ func (s *Log) peek() (*Entry, error) {
 			s.ended = true
 			break
 		}
-		// No rule is for an exempt request, and a delivered one has a line of its own, from when it came.
+		// Exempt requests are not subject to rules. A delivery is not a request: the queued request has its own line.
 		if e.Record.Decision == accesslog.Exempt || e.Record.Attempt > 0 {
 			s.Skipped++
 			s.spare = append(s.spare, e)
@@ -110,7 +110,7 @@ func (s *Log) push(e *Entry) {
 	}
 }
 
-// drop lets go of the request that peek returned.
+// drop removes the request that peek returned.
 func (s *Log) drop() {
 	h := s.waiting
 	last := len(h) - 1
@@ -133,12 +133,13 @@ func (s *Log) drop() {
 	}
 }
 
-// Merged is all sources in the order of time.
+// Merged merges logs by time.
 type Merged struct {
 	Logs []*Log
-	at   *Log // of the request that next returned
+	at   *Log // log of the request that Next returned last
 }
 
+// OpenAll returns the merged logs of all sources.
 func OpenAll(all []Source) (*Merged, error) {
 	m := &Merged{}
 	for _, s := range all {
@@ -151,7 +152,7 @@ func OpenAll(all []Source) (*Merged, error) {
 	return m, nil
 }
 
-// Next is the next request, good until the next call, or nil at the end.
+// Next returns the next request, or nil at the end. It is valid until the next call.
 func (m *Merged) Next() (*Entry, error) {
 	if m.at != nil {
 		m.at.drop()

@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// Columns is how many parts a [Timeline] has at most.
+// Columns is the maximum number of parts of a [Timeline].
 const Columns = 60
 
-// Timeline is how many there were over time, in parts of equal length. The longer it gets the longer its parts are.
+// Timeline counts requests over time, in parts of equal length. The length doubles when there would be more than Columns
+// parts.
 type Timeline struct {
 	Start time.Time
-	Each  time.Duration // the length of a part
+	Each  time.Duration // length of a part
 	Parts []Part
 }
 
@@ -23,7 +24,7 @@ type Part struct {
 	Denied   int64 `json:"denied"`
 }
 
-// at is the part of a time, which is never before Start.
+// at returns the part that contains now, which must not be before Start.
 func (t *Timeline) at(now time.Time) *Part {
 	if t.Each == 0 {
 		t.Start, t.Each = now, time.Second
@@ -61,14 +62,14 @@ func (p *peak) add(second int64) {
 	p.max = max(p.max, p.now)
 }
 
-// keyCounter counts by key in bounded memory (Misra and Gries, 1982): when there is no room, all counts lose what the smallest
-// has. A count is then too low, by no more than missed, and who has more than missed is there.
+// keyCounter counts by key in bounded memory (Misra and Gries, 1982): a new key that does not fit reduces all counts by 1.
+// A count may be too low by at most missed, and every key with a count above missed is present.
 type keyCounter struct {
-	counts map[string]*int64 // pointers: storing a number anew would store the key anew too, which is good for one request only
+	counts map[string]*int64 // pointers, because assigning to the map would store the new key, which is valid during one request only
 	missed int64
 }
 
-// maxKeys is how many keys are counted for a rule.
+// maxKeys is the maximum number of keys counted per rule.
 const maxKeys = 10_000
 
 func (k *keyCounter) add(key string) {
@@ -88,7 +89,7 @@ func (k *keyCounter) add(key string) {
 	}
 }
 
-// shrink counts one that there is no room for against one of each key.
+// shrink reduces all counts by 1, in place of counting a key that does not fit.
 func (k *keyCounter) shrink() {
 	k.missed++
 	for key, n := range k.counts {

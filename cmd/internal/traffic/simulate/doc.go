@@ -1,6 +1,6 @@
-// Package simulate replays access logs through rules, to see whom they would have denied. What decides is the limiter and
-// the memory store of a server, on a clock that goes as the log says.
+// Package simulate replays access logs through rules, to find the requests that they would have denied. It uses the limiter
+// and the memory store of a server, with a clock that follows the log.
 //
-// A log does not hold all that rules may ask for, and clients that are denied may behave otherwise than those of a log, who
-// were not. A [Report] says what it could not see.
+// A log does not contain all attributes that rules may use, and denied clients may behave differently from the clients of the
+// log, which were not denied. A [Report] lists the missing attributes.
 package simulate

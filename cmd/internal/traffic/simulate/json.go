@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// ReportJSON is what simulate prints for programs to rely on.
+// ReportJSON is the JSON output of simulate.
 type ReportJSON struct {
 	Start     time.Time        `json:"start"`
 	End       time.Time        `json:"end"`
@@ -13,9 +13,9 @@ type ReportJSON struct {
 	Denied    int64            `json:"denied"`
 	Delayed   int64            `json:"delayed"`
 	Queued    int64            `json:"queued"`
-	Refused   int64            `json:"refused"`
+	Rejected  int64            `json:"rejected"`
 	Unlimited int64            `json:"unlimited"`
-	Recorded  map[string]int64 `json:"recorded"` // what became of them when the log was written
+	Recorded  map[string]int64 `json:"recorded"` // decisions recorded in the log
 	Rules     []simulatedRule  `json:"rules"`
 	Over      simulatedOver    `json:"over_time"`
 	Logs      []simulatedLog   `json:"logs"`
@@ -35,9 +35,9 @@ type simulatedRule struct {
 	Peak     int64          `json:"peak_per_second"`
 	MeanWait float64        `json:"mean_wait_seconds"`
 	MaxWait  float64        `json:"max_wait_seconds"`
-	Unseen   []string       `json:"unseen"`
+	Unseen   []string       `json:"missing_fields"`
 	Keys     []simulatedKey `json:"keys"`
-	Missed   int64          `json:"keys_missed"` // counts of keys may be too low by this much
+	Missed   int64          `json:"max_key_error"` // counts of keys may be too low by up to this
 	Over     simulatedOver  `json:"over_time"`
 }
 
@@ -47,28 +47,28 @@ type simulatedKey struct {
 }
 
 type simulatedOver struct {
-	Each  float64 `json:"each_seconds"`
-	Parts []Part  `json:"parts"`
+	Interval  float64 `json:"interval_seconds"`
+	Intervals []Part  `json:"intervals"`
 }
 
 type simulatedLog struct {
-	Name   string           `json:"name"`
-	Lines  int              `json:"lines"`
-	Bad    int              `json:"bad"`
-	Faults []simulatedFault `json:"faults"`
+	Name    string           `json:"name"`
+	Lines   int              `json:"lines"`
+	Invalid int              `json:"invalid_lines"`
+	Errors  []simulatedError `json:"errors"`
 }
 
-type simulatedFault struct {
+type simulatedError struct {
 	Line int    `json:"line"`
 	Msg  string `json:"message"`
 	Text string `json:"text"`
 }
 
-// JSON is the report for programs.
+// JSON returns the report as JSON.
 func (r *Report) JSON() *ReportJSON {
 	s := &ReportJSON{
 		Start: r.Start.UTC(), End: r.End.UTC(), Requests: r.Requests, Allowed: r.Allowed, Denied: r.Denied, Delayed: r.Delayed, Queued: r.Queued,
-		Refused: r.Refused, Unlimited: r.Unlimited, Recorded: r.Recorded, Rules: []simulatedRule{}, Over: overOf(&r.Timeline), Logs: []simulatedLog{},
+		Rejected: r.Rejected, Unlimited: r.Unlimited, Recorded: r.Recorded, Rules: []simulatedRule{}, Over: overOf(&r.Timeline), Logs: []simulatedLog{},
 		Notes: append([]string{}, simulatedNotes(r)...),
 	}
 	for i := range r.Rules {
@@ -84,9 +84,9 @@ func (r *Report) JSON() *ReportJSON {
 		s.Rules = append(s.Rules, one)
 	}
 	for i := range r.Logs {
-		l := simulatedLog{Name: r.Logs[i].Name, Lines: r.Logs[i].Lines, Bad: r.Logs[i].Bad, Faults: []simulatedFault{}}
+		l := simulatedLog{Name: r.Logs[i].Name, Lines: r.Logs[i].Lines, Invalid: r.Logs[i].Bad, Errors: []simulatedError{}}
 		for _, f := range r.Logs[i].Faults {
-			l.Faults = append(l.Faults, simulatedFault{f.Line, f.Err.Error(), f.Text})
+			l.Errors = append(l.Errors, simulatedError{f.Line, f.Err.Error(), f.Text})
 		}
 		s.Logs = append(s.Logs, l)
 	}
@@ -94,5 +94,5 @@ func (r *Report) JSON() *ReportJSON {
 }
 
 func overOf(t *Timeline) simulatedOver {
-	return simulatedOver{Each: t.Each.Seconds(), Parts: append([]Part{}, t.Parts...)}
+	return simulatedOver{Interval: t.Each.Seconds(), Intervals: append([]Part{}, t.Parts...)}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// kinds are the references that rules write, by how they begin.
+// kinds maps the prefixes of references in rules to kinds of fields.
 var kinds = map[string]rules.FieldKind{
 	"method": rules.FieldMethod, "host": rules.FieldHost, "path": rules.FieldPath, "basic_user": rules.FieldBasicUser, "header": rules.FieldHeader,
 	"query": rules.FieldQuery, "cookie": rules.FieldCookie, "claim": rules.FieldClaim, "attr": rules.FieldAttr,
 }
 
-// fieldOf is the field that a reference such as "header:X-User" means.
+// fieldOf returns the field of a reference such as "header:X-User".
 func fieldOf(ref string) (rules.Field, bool) {
 	kind, name, _ := strings.Cut(ref, ":")
 	k, ok := kinds[kind]
@@ -25,19 +25,19 @@ func fieldOf(ref string) (rules.Field, bool) {
 	return rules.Field{Kind: k, Name: name}, ok
 }
 
-// userField reads what the log's user is to rules.
+// userField parses Config.User.
 func userField(ref string) (*rules.Field, error) {
 	if ref == "" {
 		return nil, nil
 	}
 	f, ok := fieldOf(ref)
 	if !ok || f.Name == "" || f.Kind == rules.FieldPath {
-		return nil, fmt.Errorf("%q is not what rules call a user: write header:NAME, cookie:NAME, claim:NAME, query:NAME or attr:NAME", ref)
+		return nil, fmt.Errorf("%q cannot identify a user: write header:NAME, cookie:NAME, claim:NAME, query:NAME or attr:NAME", ref)
 	}
 	return &f, nil
 }
 
-// asks lists what a rule asks of a request, each once.
+// asks returns the references that a rule uses, each once.
 func asks(r *rules.Rule) []string {
 	var all []string
 	add := func(ref string) {
@@ -62,7 +62,7 @@ func asks(r *rules.Rule) []string {
 	return all
 }
 
-// missingFields lists what a rule asks for that no line of the log told.
+// missingFields returns the references of a rule that no line of the log contains.
 func (r *replay) missingFields(rule *rules.Rule) []string {
 	lacks := []string{}
 	for _, ref := range asks(rule) {

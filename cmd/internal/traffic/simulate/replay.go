@@ -12,23 +12,24 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Config is what is replayed.
+// Config configures [Replay].
 type Config struct {
 	Set  *rules.Set
-	Logs []logs.Source // in any order; their requests are replayed in the order of time
-	// User is what the user of a line is to rules, such as "header:X-User". It is attr:user and basic_user in any case.
+	Logs []logs.Source // in any order; requests are replayed by time
+	// User is a reference by which rules read the user of a line, such as "header:X-User", in addition to attr:user and
+	// basic_user.
 	User string
-	// Progress is told now and then how many requests were replayed. It may be nil.
+	// Progress is called periodically with the number of replayed requests. It may be nil.
 	Progress func(requests int64)
 }
 
-// ErrNoRequests is returned with the report of logs that hold none that can be read.
-var ErrNoRequests = errors.New("no line of a request could be read")
+// ErrNoRequests is returned, together with a report, if the logs contain no valid request.
+var ErrNoRequests = errors.New("simulate: the logs contain no valid request")
 
-// storeBytes bounds the memory for keys; some ten million fit.
+// storeBytes is the maximum memory for keys; about 10 million fit.
 const storeBytes = 1 << 30
 
-// progressRequests is how many requests are replayed before progress is told and the context looked at.
+// progressRequests is the number of requests between two calls of Progress and checks of the context.
 const progressRequests = 1 << 14
 
 // replay replays logs through rules.
@@ -50,10 +51,10 @@ type replay struct {
 	limits       map[string][]*sluice.Rule // by the rule's name
 	facts        facts
 	late         int64
-	queueUnknown int64 // queued, nobody knows for how long
+	queueUnknown int64 // queued requests with unknown delivery time
 }
 
-// Replay replays logs. It stops when the context ends.
+// Replay replays logs. It returns the error of ctx when ctx is done.
 func Replay(ctx context.Context, c Config) (*Report, error) {
 	r, err := newReplay(c)
 	if err != nil {
@@ -129,7 +130,7 @@ func (r *replay) request(ctx context.Context, e *logs.Entry) error {
 			t.rule.Timeline.at(r.start)
 		}
 	}
-	if e.Micros < r.micros { // time does not go back
+	if e.Micros < r.micros { // the clock never goes back
 		r.late++
 	} else {
 		r.now, r.micros = e.Record.Time, e.Micros
@@ -145,7 +146,7 @@ func (r *replay) request(ctx context.Context, e *logs.Entry) error {
 	err := r.set.Match(&request{&e.Record, r.user}, m)
 	switch {
 	case err != nil || m.Outcome == rules.MatchRejected:
-		r.result.Refused++
+		r.result.Rejected++
 		return nil
 	case len(m.Takes) == 0:
 		r.result.Unlimited++
@@ -158,7 +159,7 @@ func (r *replay) request(ctx context.Context, e *logs.Entry) error {
 	return err
 }
 
-// decide has the limiter decide, and counts what it says. A request that is queued counts as not denied.
+// decide makes the decision of the limiter and counts it. A queued request is not counted as denied.
 func (r *replay) decide(ctx context.Context, m *rules.MatchResult, record *accesslog.Record) (denied bool, err error) {
 	if len(r.decisions) < len(m.Takes) {
 		r.decisions = make([]sluice.Decision, len(m.Takes))
@@ -185,7 +186,7 @@ func (r *replay) decide(ctx context.Context, m *rules.MatchResult, record *acces
 	return false, r.refund(ctx, m, ds, record.Status)
 }
 
-// mayQueue tells whether all that deny would rather have the request queued.
+// mayQueue reports whether all rules that deny the request would queue it.
 func (r *replay) mayQueue(m *rules.MatchResult, ds []sluice.Decision) bool {
 	for i := range ds {
 		if !ds[i].Allowed && (m.Rules[i].OnLimit != rules.OnLimitQueue || ds[i].ExceedsLimit) {
@@ -195,7 +196,7 @@ func (r *replay) mayQueue(m *rules.MatchResult, ds []sluice.Decision) bool {
 	return true
 }
 
-// count counts the decisions for their rules, each rule once.
+// count counts the decisions by rule, each rule once.
 func (r *replay) count(m *rules.MatchResult, ds []sluice.Decision, queued bool) {
 	for from := 0; from < len(ds); {
 		rule := m.Rules[from]
@@ -235,7 +236,7 @@ func (t *tally) wait(d time.Duration) {
 	t.rule.MaxWait = max(t.rule.MaxWait, d)
 }
 
-// delay is how long the request has to wait. A shadow rule delays no request.
+// delay returns the delay of the request. Shadow rules do not delay.
 func (r *replay) delay(m *rules.MatchResult, ds []sluice.Decision) (most time.Duration) {
 	for i := range ds {
 		if ds[i].Granted > 0 && !m.Takes[i].Rule.Shadow {
@@ -245,10 +246,10 @@ func (r *replay) delay(m *rules.MatchResult, ds []sluice.Decision) (most time.Du
 	return most
 }
 
-// longest is how long a request may be queued here.
+// longest is the maximum time in the queue.
 const longest = 366 * 24 * time.Hour
 
-// queue takes the place at which a worker would find room for the request, which later ones are behind.
+// queue charges the request at the time at which the queue would deliver it, so that later ones are delivered after it.
 func (r *replay) queue(ctx context.Context, m *rules.MatchResult, ds []sluice.Decision) error {
 	r.again = append(r.again[:0], m.Takes...)
 	for i := range r.again {
@@ -274,7 +275,7 @@ func (r *replay) queue(ctx context.Context, m *rules.MatchResult, ds []sluice.De
 	return nil
 }
 
-// refund returns what rules that charge by the outcome took from a request with another one.
+// refund refunds rules that charge certain statuses only, for a request with another status.
 func (r *replay) refund(ctx context.Context, m *rules.MatchResult, ds []sluice.Decision, status int) error {
 	r.again = r.again[:0]
 	for i := range m.Takes {

@@ -9,33 +9,33 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Report is what the rules would have made of a log.
+// Report is the result of a replay.
 type Report struct {
 	Logs  []Log
 	Start time.Time
-	End   time.Time // of the last request's beginning, as far as the log tells it
+	End   time.Time // start of the last request
 
 	Requests  int64
-	Allowed   int64 // at once, by limits; Delayed and Unlimited are not among them
+	Allowed   int64 // without delay; excludes Delayed and Unlimited
 	Delayed   int64
 	Queued    int64
 	Denied    int64
-	Refused   int64 // by the rules before limits, or because they cannot be counted
-	Unlimited int64 // no limit is for them
+	Rejected  int64 // before limits, or because the key is invalid
+	Unlimited int64 // no rule matches
 	Recorded  map[string]int64
 
 	Rules    []Rule
 	Timeline Timeline
-	Notes    []string // what the numbers do not tell
+	Notes    []string // limitations of the result
 }
 
-// Log is what was read of a log.
+// Log describes a log that was read.
 type Log struct {
 	Name   string
 	Lines  int
-	Bad    int // lines that could not be read
+	Bad    int // number of invalid lines
 	Faults []accesslog.Fault
-	// Skipped is the number of lines that no rule counts: exempt requests and deliveries.
+	// Skipped is the number of lines not subject to rules: exempt requests and deliveries.
 	Skipped int64
 }
 
@@ -46,35 +46,35 @@ func (r *Report) skipped() (n int64) {
 	return n
 }
 
-// Rule is what a rule would have done.
+// Rule is the result of one rule.
 type Rule struct {
 	Name     string
 	At       rules.Position
-	Shadow   bool // it would only have reported
+	Shadow   bool // in shadow mode
 	OnLimit  rules.OnLimit
-	Requests int64 // that it matches and counts
+	Requests int64 // that the rule matches and counts
 	Denied   int64
 	Delayed  int64
 	Queued   int64
-	Peak     int64 // the most requests in a second
-	// How long requests would have waited that were delayed or queued.
+	Peak     int64 // maximum requests in one second
+	// Delay of delayed and queued requests.
 	MeanWait, MaxWait time.Duration
-	Unseen            []string // what it asks for and the log does not tell
-	Keys              []Key    // those with the most denials, delays and places in the queue
-	Missed            int64    // the counts of keys may be too low by this much, since there were so many keys
+	Unseen            []string // references that the log does not contain
+	Keys              []Key    // keys with the most denied, delayed and queued requests
+	Missed            int64    // the counts of keys may be too low by this; 0 with at most maxKeys keys
 	Timeline          Timeline
 }
 
-// Key is whom a rule counts for.
+// Key is a key of a rule with its count.
 type Key struct {
 	Parts []rules.KeyPart
 	Count int64
 }
 
-// topKeys is how many keys of a rule are reported.
+// topKeys is the maximum number of reported keys per rule.
 const topKeys = 5
 
-// tally counts what a rule does.
+// tally counts the decisions of a rule.
 type tally struct {
 	rule   *Rule
 	source *rules.Rule
@@ -105,7 +105,7 @@ func (r *replay) report(logs []*logs.Log) *Report {
 	return p
 }
 
-// topKeys are the keys of a rule, which all of its limits count.
+// topKeys returns the top keys of a rule. All limits of a rule have the same keys.
 func (r *replay) topKeys(t *tally) []Key {
 	all := []Key{}
 	limits := r.limits[t.source.Name]
@@ -118,27 +118,27 @@ func (r *replay) topKeys(t *tally) []Key {
 	return all
 }
 
-// notes says what the numbers do not tell.
+// notes adds notes on the limitations of the result.
 func (r *replay) notes(combined int64) {
 	p := r.result
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	if combined > 0 {
-		note("Common and combined logs have times of whole seconds, and nginx writes when a request ends. Here the requests of a second " +
-			"arrive at once: limits with small bursts deny more than they would have.")
+		note("Common and combined logs have a resolution of 1 s, and nginx logs the end of a request. All requests of a second are " +
+			"replayed at once, so that limits with small bursts deny more requests than in production.")
 	}
 	if skipped := p.skipped(); skipped > 0 {
-		note("%d lines are passed over: CORS preflights, requests below /.sluice and deliveries, which no rule counts.", skipped)
+		note("%d lines were skipped: CORS preflights, requests below /.sluice and deliveries are not subject to rules.", skipped)
 	}
 	if p.Denied > 0 {
-		note("Clients that are denied may stop or try again: a log of clients that were not denied cannot tell.")
+		note("Denied clients may stop or retry. The replay does not model this.")
 	}
 	if r.late > 0 {
-		note("%d requests were out of order by more than %d lines, and counted later than they came.", r.late, logs.Window)
+		note("%d requests were out of order by more than %d lines and were counted late.", r.late, logs.Window)
 	}
 	if r.queueUnknown > 0 {
-		note("%d queued requests are of limits without places in a queue: when they would be done was not replayed.", r.queueUnknown)
+		note("The delivery of %d queued requests was not replayed: the algorithm of their limits has no delays.", r.queueUnknown)
 	}
 	if len(r.set.Config().Domains) > 0 {
-		note("Limits of Envoy domains are not replayed: access logs do not hold descriptors.")
+		note("Limits of Envoy domains are not replayed: access logs contain no descriptors.")
 	}
 }

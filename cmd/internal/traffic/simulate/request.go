@@ -9,10 +9,10 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// request is a line of a log as rules look at it.
+// request is a line of a log as a [rules.Request].
 type request struct {
 	record *accesslog.Record
-	user   *rules.Field // that the log's user is, beside attr:user and basic_user; may be nil
+	user   *rules.Field // further field with the user of the line, in addition to attr:user and basic_user; may be nil
 }
 
 var _ rules.Request = (*request)(nil)
@@ -46,7 +46,7 @@ func (q *request) Attribute(f *rules.Field) (string, rules.Presence) {
 	return value, rules.Present
 }
 
-// facts are what a log may hold, as a set.
+// facts is a set of fields of a log.
 type facts uint16
 
 const (
@@ -61,7 +61,7 @@ const (
 	hasClient
 )
 
-// known is what in a log tells a field, or 0 if nothing does.
+// known returns the field of a log that contains f, or 0 if none does.
 func known(f, user *rules.Field) facts {
 	if user != nil && f.Kind == user.Kind && f.Name == user.Name {
 		return hasUser
@@ -95,7 +95,7 @@ func known(f, user *rules.Field) facts {
 	return 0
 }
 
-// factsOf is what a line tells.
+// factsOf returns the fields that a line contains.
 func factsOf(r *accesslog.Record) (all facts) {
 	all = hasMethod | hasPath
 	for _, f := range [...]struct {
@@ -117,7 +117,7 @@ func factsOf(r *accesslog.Record) (all facts) {
 	return all
 }
 
-// path is the path of a target that may be a whole URL, as clients of proxies send it.
+// path returns the path of a request target, which may be an absolute URL, as sent to proxies.
 func path(target string) string {
 	for _, scheme := range []string{"http://", "https://"} {
 		if rest, ok := strings.CutPrefix(target, scheme); ok {

@@ -10,13 +10,13 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// WriteText writes the report for people.
+// WriteText writes the report as text.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	for i := range r.Logs {
 		writeLog(&b, &r.Logs[i])
 	}
-	fmt.Fprintf(&b, "%s from %s, %s long\n", term.Count(int(r.Requests), "request"), r.Start.UTC().Format("2006-01-02 15:04:05 UTC"), term.Duration(r.End.Sub(r.Start)))
+	fmt.Fprintf(&b, "%s from %s, duration %s\n", term.Count(int(r.Requests), "request"), r.Start.UTC().Format("2006-01-02 15:04:05 UTC"), term.Duration(r.End.Sub(r.Start)))
 	writeOutcomes(&b, r)
 	b.WriteByte('\n')
 	rows := [][]string{{"rule", "requests", "denied", "share", "delayed", "queued", "peak/s", "denied over time"}}
@@ -27,7 +27,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		return err
 	}
 	if each := maxPart(r); each > 0 {
-		fmt.Fprintf(&b, "Each mark over time is %s.\n", term.Duration(each))
+		fmt.Fprintf(&b, "Each mark of the timeline covers %s.\n", term.Duration(each))
 	}
 	for i := range r.Rules {
 		writeKeys(&b, &r.Rules[i])
@@ -43,7 +43,7 @@ func writeLog(b *strings.Builder, l *Log) {
 	if l.Bad == 0 {
 		return
 	}
-	fmt.Fprintf(b, "%s: %d of %s could not be read:\n", term.Printable(l.Name), l.Bad, term.Count(l.Lines, "line"))
+	fmt.Fprintf(b, "%s: %d of %s skipped as invalid:\n", term.Printable(l.Name), l.Bad, term.Count(l.Lines, "line"))
 	for _, f := range l.Faults {
 		fmt.Fprintf(b, "  line %d: %s: %s\n", f.Line, term.Printable(f.Err.Error()), term.Printable(f.Text))
 	}
@@ -52,7 +52,7 @@ func writeLog(b *strings.Builder, l *Log) {
 	}
 }
 
-// writeOutcomes writes what would have become of the requests, and what has.
+// writeOutcomes writes the simulated outcomes, and the number of denied requests in the log.
 func writeOutcomes(b *strings.Builder, r *Report) {
 	var parts []string
 	for _, o := range []struct {
@@ -63,16 +63,16 @@ func writeOutcomes(b *strings.Builder, r *Report) {
 		{"denied", r.Denied},
 		{"delayed", r.Delayed},
 		{"queued", r.Queued},
-		{"refused", r.Refused},
-		{"without a limit", r.Unlimited},
+		{"rejected", r.Rejected},
+		{"unlimited", r.Unlimited},
 	} {
 		if o.n > 0 {
 			parts = append(parts, fmt.Sprintf("%s %d (%s)", o.word, o.n, share(o.n, r.Requests)))
 		}
 	}
 	fmt.Fprintln(b, strings.Join(parts, ", "))
-	if denied := r.Recorded["denied"] + r.Recorded["shed"] + r.Recorded["refused"]; denied > 0 {
-		fmt.Fprintf(b, "when the log was written %d (%s) were turned away\n", denied, share(denied, r.Requests))
+	if denied := r.Recorded["denied"] + r.Recorded["shed"] + r.Recorded["rejected"]; denied > 0 {
+		fmt.Fprintf(b, "recorded in the log as denied, shed or rejected: %d (%s)\n", denied, share(denied, r.Requests))
 	}
 }
 
@@ -82,7 +82,7 @@ func simulatedRow(r *Rule) []string {
 		case n == 0:
 			return "-"
 		case wait:
-			return fmt.Sprintf("%d (%s, at most %s)", n, waited(r.MeanWait), waited(r.MaxWait))
+			return fmt.Sprintf("%d (mean %s, max %s)", n, waited(r.MeanWait), waited(r.MaxWait))
 		}
 		return fmt.Sprint(n)
 	}
@@ -95,7 +95,7 @@ func simulatedRow(r *Rule) []string {
 	}
 }
 
-// waited is a wait as people read it.
+// waited formats a delay.
 func waited(d time.Duration) string {
 	if d >= time.Second {
 		return d.Round(100 * time.Millisecond).String()
@@ -113,7 +113,7 @@ func share(n, of int64) string {
 	return "< 0.1 %"
 }
 
-// spark draws how many were denied over time. The smallest block is at least one.
+// spark draws the denied requests over time. A part with any denied request has at least the smallest block.
 func spark(t *Timeline) string {
 	blocks := []rune("▁▂▃▄▅▆▇█")
 	var most int64
@@ -134,7 +134,7 @@ func spark(t *Timeline) string {
 	return b.String()
 }
 
-// maxPart is how long a mark is, or 0 if none is drawn.
+// maxPart returns the duration of a mark, or 0 if none is drawn.
 func maxPart(r *Report) (each time.Duration) {
 	for i := range r.Rules {
 		if r.Rules[i].Denied > 0 {
@@ -148,7 +148,7 @@ func writeKeys(b *strings.Builder, r *Rule) {
 	if len(r.Keys) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\nmost often over the limit of %s:\n", term.Printable(r.Name))
+	fmt.Fprintf(b, "\nkeys most often denied, delayed or queued by %s:\n", term.Printable(r.Name))
 	for _, k := range r.Keys {
 		about := ""
 		if r.Missed > 0 {
@@ -160,7 +160,7 @@ func writeKeys(b *strings.Builder, r *Rule) {
 
 func keyParts(parts []rules.KeyPart) string {
 	if len(parts) == 0 {
-		return "everybody together"
+		return "all requests"
 	}
 	var all []string
 	for _, p := range parts {
@@ -169,12 +169,12 @@ func keyParts(parts []rules.KeyPart) string {
 	return strings.Join(all, ", ")
 }
 
-// simulatedNotes is what the numbers do not tell.
+// simulatedNotes returns all notes of a report.
 func simulatedNotes(r *Report) []string {
 	var all []string
 	for i := range r.Rules {
 		if rule := &r.Rules[i]; len(rule.Unseen) > 0 {
-			all = append(all, fmt.Sprintf("%s asks for %s, which cannot be seen in this log: requests are taken for ones without.", rule.Name, strings.Join(rule.Unseen, ", ")))
+			all = append(all, fmt.Sprintf("Rule %s uses %s, which the log does not contain: it is treated as missing.", rule.Name, strings.Join(rule.Unseen, ", ")))
 		}
 	}
 	return append(all, r.Notes...)

@@ -27,7 +27,7 @@ import (
 
 var start = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 
-// written is a log of records, in the order given.
+// written returns a log of the records in the given order.
 func written(t testing.TB, format accesslog.Format, all []accesslog.Record) []byte {
 	var b bytes.Buffer
 	l, err := accesslog.Open(accesslog.Config{Lines: logwriter.Config{Output: &b, Buffer: 1 << 30}, Format: format, Query: true})
@@ -85,7 +85,7 @@ func at(offset time.Duration, path, ip string) accesslog.Record {
 	return accesslog.Record{Time: start.Add(offset), Method: "GET", Path: path, Status: 200, Client: netip.MustParseAddr(ip)}
 }
 
-// A replay decides as the middleware of a server does that gets the same requests at the same times.
+// A replay makes the same decisions as the middleware of a server with the same requests at the same times.
 func TestAsMiddleware(t *testing.T) {
 	s := set(
 		t,
@@ -120,7 +120,7 @@ func TestAsMiddleware(t *testing.T) {
 		w.WriteHeader(current.Status)
 		_, _ = io.WriteString(w, "served")
 	}))
-	var served, denied, refused int64
+	var served, denied, rejected int64
 	for i := range all {
 		current = &all[i]
 		now = current.Time
@@ -144,20 +144,20 @@ func TestAsMiddleware(t *testing.T) {
 		case w.status == http.StatusTooManyRequests:
 			denied++
 		default:
-			refused++
+			rejected++
 		}
 	}
 	got := replayed(t, Config{Set: s}, written(t, accesslog.JSON, all))
-	if got.Allowed != served || got.Denied != denied || got.Refused != refused || denied == 0 || refused == 0 {
-		t.Errorf("replay: allowed %d, denied %d, refused %d; middleware: %d, %d, %d", got.Allowed, got.Denied, got.Refused, served, denied, refused)
+	if got.Allowed != served || got.Denied != denied || got.Rejected != rejected || denied == 0 || rejected == 0 {
+		t.Errorf("replay: allowed %d, denied %d, rejected %d; middleware: %d, %d, %d", got.Allowed, got.Denied, got.Rejected, served, denied, rejected)
 	}
 
-	// The order of a log's lines does not matter, nor does it matter in how many logs they are.
+	// Neither the order of the lines nor their distribution over several logs matters.
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	half := len(all) / 2
 	other := replayed(t, Config{Set: s}, written(t, accesslog.JSON, all[:half]), packed(t, written(t, accesslog.JSON, all[half:])))
-	if other.Allowed != served || other.Denied != denied || other.Refused != refused {
-		t.Errorf("shuffled: allowed %d, denied %d, refused %d; want %d, %d, %d", other.Allowed, other.Denied, other.Refused, served, denied, refused)
+	if other.Allowed != served || other.Denied != denied || other.Rejected != rejected {
+		t.Errorf("shuffled: allowed %d, denied %d, rejected %d; want %d, %d, %d", other.Allowed, other.Denied, other.Rejected, served, denied, rejected)
 	}
 	for i := range got.Rules {
 		a, b := got.Rules[i], other.Rules[i]
@@ -186,7 +186,7 @@ func packed(t *testing.T, log []byte) []byte {
 	return b.Bytes()
 }
 
-// Ten at once at one a second: what waits, waits 1 s to 9 s, however it waits; and places in a queue are places for all.
+// Ten requests at once with 1 request/s: delayed and queued requests wait 1 s to 9 s, and later ones wait behind them.
 func TestWaits(t *testing.T) {
 	var all []accesslog.Record
 	for range 10 {
@@ -214,13 +214,13 @@ func TestWaits(t *testing.T) {
 		if report.Denied != c.denied || report.Delayed != c.delayed || report.Queued != c.queued {
 			t.Errorf("%v: all: %+v", c.rule.OnLimit, report)
 		}
-		if lost := strings.Contains(strings.Join(report.Notes, ""), "was not replayed"); lost != (c.queued == 9) {
+		if lost := strings.Contains(strings.Join(report.Notes, ""), "queued requests was not replayed"); lost != (c.queued == 9) {
 			t.Errorf("%v: notes %q", c.rule.OnLimit, report.Notes)
 		}
 	}
 }
 
-// What a rule asks for and no line tells is listed.
+// References of a rule that no line contains are listed.
 func TestUnseen(t *testing.T) {
 	r := at(0, "/", "192.0.2.1")
 	r.User, r.UserAgent = "ada", "curl"
@@ -248,12 +248,12 @@ func TestUnseen(t *testing.T) {
 	}
 	for _, bad := range []string{"ada", "path:x", "header:", "ip"} {
 		if _, err := Replay(t.Context(), Config{Set: s, User: bad}); err == nil {
-			t.Errorf("the user may be %q", bad)
+			t.Errorf("%q is accepted as user", bad)
 		}
 	}
 }
 
-// The keys with the most denials are named by their parts, and a timeline has its columns however long it is.
+// The keys with the most denials are returned by parts, and a timeline of any duration has at most Columns parts.
 func TestKeysAndTimeline(t *testing.T) {
 	var all []accesslog.Record
 	for i := range 7 {
@@ -279,14 +279,14 @@ func TestKeysAndTimeline(t *testing.T) {
 		sum.Denied += p.Denied
 	}
 	if n := len(rule.Timeline.Parts); n > Columns || n < Columns/2 || sum != (Part{56, 49}) || rule.Timeline.Parts[n-1] != (Part{14, 13}) {
-		t.Errorf("%d parts of %v, %v in all: %v", n, rule.Timeline.Each, sum, rule.Timeline.Parts)
+		t.Errorf("%d parts of %v, total %v: %v", n, rule.Timeline.Each, sum, rule.Timeline.Parts)
 	}
 	if len(r.Notes) != 2 {
 		t.Errorf("notes %q", r.Notes)
 	}
 }
 
-// However many keys there are, those that come most often are found, and how much is missed is told.
+// The most frequent keys are found among any number of keys, within the returned error.
 func TestManyKeys(t *testing.T) {
 	var k keyCounter
 	const often = 5000
@@ -298,11 +298,11 @@ func TestManyKeys(t *testing.T) {
 	}
 	top := k.top(1)[0]
 	if top.key != "often" || top.n > often || top.n+k.missed < often || len(k.counts) > maxKeys {
-		t.Errorf("%+v, %d missed, %d kept", top, k.missed, len(k.counts))
+		t.Errorf("%+v, %d missed, %d keys", top, k.missed, len(k.counts))
 	}
 }
 
-// Lines that are later than all that wait are counted when they are read, and told.
+// Requests that are older than the window are counted when they are read, and reported.
 func TestLate(t *testing.T) {
 	s := set(t, rules.Rule{Name: "r", Limits: limit(sluice.PerSecond(1))})
 	r, err := newReplay(Config{Set: s})
