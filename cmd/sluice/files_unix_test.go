@@ -115,12 +115,14 @@ func TestCheckAgreesWithServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, at("other.key"), strings.Repeat("ab", queue.KeySize))
-	encrypted, err := queue.Open(queue.Config{Directory: at("encrypted"), EncryptionKey: make([]byte, queue.KeySize)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := encrypted.Close(); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"encrypted", "sealed"} { // one each, because a queue has one process at a time
+		q, err := queue.Open(queue.Config{Directory: at(name), EncryptionKey: make([]byte, queue.KeySize)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	const on = "listeners: {http: {address: '127.0.0.1:0'}, grpc: {address: off}, admin: {address: off}}\n"
 	const gateway = "listeners: {gateway: {address: '127.0.0.1:0'%s}, http: {address: '127.0.0.1:0'}, grpc: {address: off}, admin: {address: off}}\n" +
@@ -162,7 +164,7 @@ func TestCheckAgreesWithServe(t *testing.T) {
 		"queue in a link to nothing": {plain + "queue: {directory: '" + at("dangling") + "'}\n", "is a symbolic link to nothing, which does not exist"},
 		"queue below a link":         {plain + "queue: {directory: '" + at("dangling/queue") + "'}\n", "is a symbolic link to nothing, which does not exist"},
 		"queue without key":          {plain + "queue: {directory: '" + at("encrypted") + "'}\n", "sluice-items is encrypted: set the file"},
-		"queue with another key":     {plain + "queue: {directory: '" + at("encrypted") + "', encryption_key_file: '" + at("other.key") + "'}\n", "was written with another key"},
+		"queue with another key":     {plain + "queue: {directory: '" + at("sealed") + "', encryption_key_file: '" + at("other.key") + "'}\n", "was written with another key"},
 		"two files of a certificate": {secure("missing", "absent"), at("absent") + ": no such file or directory"},
 		"no token":                   {strings.Replace(on, "admin: {address: off}", "admin: {address: '127.0.0.1:0'}", 1) + "admin: {token_file: '" + at("missing") + "'}\n", "admin.token_file: "},
 		"no headers":                 {on + "tracing: {endpoint: 'http://127.0.0.1:1', headers_file: '" + at("missing") + "'}\n", "missing: no such file or directory"},
