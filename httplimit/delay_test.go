@@ -322,3 +322,36 @@ func TestDelaySuspended(t *testing.T) {
 		}
 	})
 }
+
+// TestDelayTogether: 20 concurrent requests to a bucket of 4 that refills 2/s, with max_delay 1s: 4 are served at once, 2 more
+// after 0.5 and 1 s, and all others are denied at once.
+func TestDelayTogether(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			h := httplimit.RulesMiddleware(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
+				Name: "bucket", Limits: limits(sluice.PerSecond(2).WithBurst(4)), OnLimit: rules.OnLimitDelay, MaxDelay: time.Second,
+			}}}))(ok)
+			start := time.Now()
+			var mu sync.Mutex
+			var served []time.Duration
+			var group sync.WaitGroup
+			for range 20 {
+				group.Go(func() {
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+					mu.Lock()
+					defer mu.Unlock()
+					if took := time.Since(start); w.Code == http.StatusOK {
+						served = append(served, took)
+					} else if took > 0 {
+						t.Errorf("denied after %v", took)
+					}
+				})
+			}
+			group.Wait()
+			if want := []time.Duration{0, 0, 0, 0, time.Second / 2, time.Second}; !slices.Equal(served, want) {
+				t.Errorf("served after %v, want %v", served, want)
+			}
+		})
+	}
+}

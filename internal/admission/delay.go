@@ -267,9 +267,10 @@ func clearGrants(ds []sluice.Decision) {
 func (p *delayedRequest) shape(q *delayedTake) (shaper.Shape, time.Duration) {
 	limit := p.takes[q.at].EffectiveLimit()
 	s := shaper.Shape{Interval: interval(limit)}
+	s.Burst = time.Duration(limit.Max()) * s.Interval
 	patience := q.maxDelay
 	if limit.Algorithm == sluice.LeakyQueue {
-		s.MaxBacklog = time.Duration(limit.Max()) * s.Interval
+		s.MaxBacklog = s.Burst
 		s.Paced = p.settled == nil || !p.settled(q.at)
 		if patience == 0 {
 			patience = s.MaxBacklog

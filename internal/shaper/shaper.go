@@ -37,6 +37,8 @@ type Shape struct {
 	MaxBacklog time.Duration
 	// Paced releases a waiter only after the duration of the previous one.
 	Paced bool
+	// Burst bounds the total duration of waiters that may be released at once if the queue is not paced.
+	Burst time.Duration
 }
 
 // ID identifies the queue of a rule and key.
@@ -100,26 +102,27 @@ type Waiter struct {
 	RetryAfter  time.Duration // set with ErrDeadlineTooSoon: the time after which a new attempt may succeed
 	SkipSpacing bool          // set by the caller before Release if the next waiter may follow at once although the queue is paced
 
-	queues    *Queues
-	queue     *queue
-	shape     Shape
-	duration  time.Duration // cost × interval
-	maxWait   time.Duration
-	deadline  time.Time // when Wait gives up
-	previous  *Waiter
-	next      *Waiter
-	earlier   *Waiter // in all queues
-	later     *Waiter
-	ready     chan struct{} // closed when the waiter becomes first
-	isFirst   bool          // Wait has seen that the waiter is first
-	postponed bool
+	queues   *Queues
+	queue    *queue
+	shape    Shape
+	duration time.Duration // cost × interval
+	maxWait  time.Duration
+	deadline time.Time // when Wait gives up
+	previous *Waiter
+	next     *Waiter
+	earlier  *Waiter // in all queues
+	later    *Waiter
+	ready    chan struct{} // closed when the waiter becomes first
+	isFirst  bool          // Wait has seen that the waiter is first
+	judged   bool          // its delay was compared with maxWait
 }
 
 // ErrDeadlineTooSoon is returned if a waiter cannot be released within its maximum wait.
 var ErrDeadlineTooSoon = errors.New("shaper: maximum wait exceeded")
 
 // Enqueue adds a waiter to the end of a queue. If the backlog is too long, or the waiter would wait longer than maxWait, it
-// returns false and the time after which a new attempt may succeed.
+// returns false and the time after which a new attempt may succeed. If the delay is unknown because the first waiter is being
+// decided, the next Postpone compares it with maxWait.
 func (qs *Queues) Enqueue(w *Waiter, id ID, shape Shape, cost int64, maxWait time.Duration) (time.Duration, bool) {
 	duration := time.Duration(cost) * shape.Interval
 	qs.mu.Lock()
@@ -147,6 +150,7 @@ func (qs *Queues) Enqueue(w *Waiter, id ID, shape Shape, cost int64, maxWait tim
 	} else {
 		w.previous.next = w
 		w.ready = make(chan struct{})
+		w.judged = q.isDelayKnown(now, &shape)
 	}
 	return 0, true
 }
@@ -155,13 +159,23 @@ func (qs *Queues) Enqueue(w *Waiter, id ID, shape Shape, cost int64, maxWait tim
 func (q *queue) excess(now time.Time, shape *Shape, duration, maxWait time.Duration) time.Duration {
 	full := max(0, q.nextRelease().Sub(now)) + q.backlog
 	wait := full
-	if q.first != nil && !shape.Paced { // retryAt covers the duration of the first waiter, but not that of this one
+	switch {
+	case q.first == nil || shape.Paced:
+	case q.isDelayKnown(now, shape): // retryAt covers the duration of the first waiter, but not that of this one
 		wait += duration - q.first.duration
+	default:
+		wait += duration - shape.Burst // the shortest possible delay
 	}
 	if shape.MaxBacklog > 0 {
 		return max(wait-maxWait, full+duration-shape.MaxBacklog)
 	}
 	return wait - maxWait
+}
+
+// isDelayKnown reports whether the delay of a new waiter can be computed. The one behind a first waiter that is being decided
+// cannot, unless the queue is paced: the bucket may grant several waiters at once.
+func (q *queue) isDelayKnown(now time.Time, shape *Shape) bool {
+	return shape.Paced || q.retryAt.After(now)
 }
 
 // maxDelay bounds every wait, so that adding durations does not overflow.
@@ -171,7 +185,7 @@ const maxDelay = 366 * 24 * time.Hour
 func (w *Waiter) CanRelease() bool {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
-	return w.queue.first == w && !w.queue.nextRelease().After(time.Now())
+	return w.queue != nil && w.queue.first == w && !w.queue.nextRelease().After(time.Now())
 }
 
 // Wait blocks until the waiter is first and nextRelease has passed. It returns the context's error if ctx is done before,
@@ -182,6 +196,9 @@ func (w *Waiter) Wait(ctx context.Context) error {
 	if !w.isFirst {
 		select {
 		case <-w.ready:
+			if w.isRemoved() {
+				return ErrDeadlineTooSoon
+			}
 			w.isFirst = true
 		case <-ctx.Done():
 			w.Cancel()
@@ -213,28 +230,66 @@ func (w *Waiter) Wait(ctx context.Context) error {
 	}
 }
 
+// isRemoved reports whether another waiter's Postpone has removed w.
+func (w *Waiter) isRemoved() bool {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	return w.queue == nil
+}
+
 // Postpone records that the first waiter may not be released before d has passed. If that exceeds the maximum wait, it
-// cancels the waiter and returns ErrDeadlineTooSoon.
+// cancels the waiter and returns ErrDeadlineTooSoon. The delays of waiters behind it that were unknown until now are compared
+// with their maximum as well.
 func (w *Waiter) Postpone(d time.Duration) error {
 	now := time.Now()
-	retryAt := now.Add(min(d, maxDelay))
+	d = min(d, maxDelay)
+	maxWait := w.maxWait // no margin is needed if it has not waited yet
+	if w.judged {
+		maxWait = w.deadline.Sub(now)
+	}
 	w.queues.mu.Lock()
-	w.queue.retryAt = retryAt
-	w.queues.mu.Unlock()
-	deadline := w.deadline
-	if w.ready == nil && !w.postponed { // it has not waited yet, so that no margin is needed
-		deadline = now.Add(w.maxWait)
+	defer w.queues.mu.Unlock()
+	q := w.queue
+	q.retryAt, w.judged = now.Add(d), true
+	if d <= maxWait {
+		q.judge(d + q.backlog - w.duration)
+		return nil
 	}
-	w.postponed = true
-	if retryAt.After(deadline) {
-		return w.tooLate()
+	w.RetryAfter = max(w.shape.Interval, d-w.maxWait)
+	q.judge(d + q.backlog - 2*w.duration)
+	w.removeLocked()
+	if q.first != nil {
+		q.retryAt = now.Add(d + q.first.duration - w.duration)
 	}
-	return nil
+	return ErrDeadlineTooSoon
+}
+
+// judge removes the waiters at the end of the queue whose delay was unknown and exceeds their maximum. The delay of the last
+// one is given. The time in which delays were unknown does not count.
+func (q *queue) judge(delay time.Duration) {
+	w := q.last
+	for ; !w.judged; w = w.previous {
+		delay -= w.duration
+	}
+	for w = w.next; w != nil; w = w.next {
+		w.judged = true
+		if late := delay + w.duration - w.maxWait; late > 0 {
+			w.RetryAfter = late
+			w.removeLocked()
+			close(w.ready)
+			continue
+		}
+		delay += w.duration
+	}
 }
 
 // tooLate cancels the waiter and sets RetryAfter to the time until the queue is short enough.
 func (w *Waiter) tooLate() error {
 	w.queues.mu.Lock()
+	if w.queue == nil { // removed by judge, which has set RetryAfter
+		w.queues.mu.Unlock()
+		return ErrDeadlineTooSoon
+	}
 	wait := max(0, time.Until(w.queue.nextRelease()))
 	if w.queue.first != w {
 		wait += w.queue.backlog - w.duration

@@ -60,6 +60,11 @@ type crowd struct {
 }
 
 func (c *crowd) come(ctx context.Context, shape shaper.Shape, cost int64, maxWait time.Duration) {
+	c.send(ctx, shape, cost, maxWait, func() time.Duration { return c.meter.ask(cost) })
+}
+
+// send is come with a decision of its own, which returns 0 or the time to wait.
+func (c *crowd) send(ctx context.Context, shape shaper.Shape, cost int64, maxWait time.Duration, decide func() time.Duration) {
 	c.group.Go(func() {
 		var w shaper.Waiter
 		if retry, ok := c.lines.Enqueue(&w, shaper.ID{Rule: "r", Key: "k"}, shape, cost, maxWait); !ok {
@@ -69,7 +74,7 @@ func (c *crowd) come(ctx context.Context, shape shaper.Shape, cost int64, maxWai
 		for {
 			err := w.Wait(ctx)
 			if err == nil {
-				retry := c.meter.ask(cost)
+				retry := decide()
 				if retry == 0 {
 					released := w.Release()
 					c.note(func() { c.departed = append(c.departed, departure{w.EnqueuedAt, released, cost}) })
