@@ -74,15 +74,17 @@ func (m *bucketMeter) tokens(l *sluice.Limit, t int64) *big.Rat {
 }
 
 // adopted keeps the missing share, including a negative balance up to its maximum. The time is rounded to whole
-// microseconds when it changes.
+// microseconds when it changes. A bucket that is full has been full since the same time, which counts if the clock goes back.
 func (m *bucketMeter) adopted(l *sluice.Limit, now int64) meter {
-	if m.full == nil || m.full.Cmp(whole(now)) <= 0 || m.burst == l.Burst && m.fill.Cmp(fillOf(l)) == 0 {
+	if m.full == nil || m.hasExpired() <= now || m.burst == l.Burst && m.fill.Cmp(fillOf(l)) == 0 {
 		return m
 	}
 	changed := &bucketMeter{full: m.full, fill: fillOf(l), burst: l.Burst, kept: m.kept}
 	if ratio := new(big.Rat).Quo(changed.fill, m.fill); ratio.Cmp(whole(1)) != 0 {
 		left := new(big.Rat).Sub(m.full, whole(now))
-		left = minOf(left.Mul(left, ratio), new(big.Rat).Quo(maxNegative(l), rate(l)))
+		if left.Sign() > 0 {
+			left = minOf(left.Mul(left, ratio), new(big.Rat).Quo(maxNegative(l), rate(l)))
+		}
 		changed.full = whole(now + ceil(left))
 	}
 	return changed
