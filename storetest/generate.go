@@ -215,14 +215,28 @@ func (g *generator) certain(changed *sluice.Rule) bool {
 		return kindOf(l) != "bucket" && kindOf(l) != "initial" || l.Window.Microseconds()%l.Count == 0
 	}
 	for _, old := range g.limits[changed.Name+" "+kindOf(l)] {
-		switch {
-		case records(changed), !exact(l) || !exact(old), remembersAll(l) && l.Window > old.Window:
-			return false
-		case !sameShape(l, old) && private.ParamsOf(l).Shape() == private.ParamsOf(old).Shape(): // stores distinguish limits by a shape of 8 bits
+		if records(changed) || !exact(l) || !exact(old) || remembersAll(l) && l.Window > old.Window {
 			return false
 		}
 	}
-	return true
+	return !g.ambiguous(changed)
+}
+
+// ambiguous reports whether the limit of a rule has the shape of another limit that the rule has had. Stores distinguish limits
+// by a shape of 8 bits, and buckets with an initial level share the shapes of other buckets.
+func (g *generator) ambiguous(changed *sluice.Rule) bool {
+	l, kinds := &changed.Limit, []string{kindOf(&changed.Limit)}
+	if kinds[0] == "bucket" || kinds[0] == "initial" {
+		kinds = []string{"bucket", "initial"}
+	}
+	for _, kind := range kinds {
+		for _, old := range g.limits[changed.Name+" "+kind] {
+			if !sameShape(l, old) && private.ParamsOf(l).Shape() == private.ParamsOf(old).Shape() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // sameShape reports whether a state under one limit means the same under the other.
