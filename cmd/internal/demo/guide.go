@@ -20,7 +20,8 @@ type guide struct {
 	taken                      []string // default addresses in use by other programs
 }
 
-const guideText = `A small API runs behind the Sluice gateway at http://%[1]s. Try these commands in another terminal.
+const guideText = `A small API runs behind the Sluice gateway at http://%[1]s.
+Try these commands in another terminal.
 
 An allowed request; the response headers show the remaining quota:
 
