@@ -274,7 +274,7 @@ func (m *matchedRequest) queueTarget() *QueueTarget {
 	by := -1
 	for i := range m.decisions {
 		rule, d := m.matched.Rules[i], &m.decisions[i]
-		if !d.Allowed && (rule.OnLimit != rules.OnLimitQueue || d.ExceedsLimit || d.Source == sluice.SourceFailClosed) {
+		if !d.Allowed && (rule.OnLimit != rules.OnLimitQueue || isFinal(d)) {
 			return nil
 		}
 		switch {
