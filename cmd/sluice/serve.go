@@ -24,7 +24,7 @@ const serveLong = `Run the rate limit service. Its listeners:
 Without a configuration file, the service counts in memory, listens on loopback addresses only and has one demo limit.
 
 Rules and certificates are reloaded when their files change, and on SIGHUP. SIGTERM shuts the service down gracefully:
-no request fails.`
+requests in flight finish.`
 
 const serveExample = `  sluice serve
   sluice serve --config sluice.yaml

@@ -25,7 +25,7 @@ var publicHeaders = []publicHeader{
 	{"X-Ratelimit-Retry-After", denied, "seconds until a retry can succeed"},
 	{"Retry-After", denied, "same as X-Ratelimit-Retry-After"},
 	{"Ratelimit-Policy", "all", "the limits that apply: name, quota (q) and window in seconds (w)"},
-	{"Ratelimit", "all", "state of each limit, on " + denied + " of the denying limits only: name, remaining quota (r) and seconds until the quota is restored (t)"},
+	{"Ratelimit", "all", "state of each limit, on " + denied + " of the denying limits only: name, remaining quota (r) and the seconds that it must last (t); on " + denied + ", seconds until a retry can succeed"},
 	{
 		"X-Ratelimit-Degraded", "any", "present only if the shared counts did not decide: local (one server counted alone), open (allowed without counting), " +
 			"closed (503) or suspended (limit not enforced)",
