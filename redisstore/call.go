@@ -378,21 +378,21 @@ func (o *op) packChange(dst []byte) []byte {
 	p, x := o.Params, o.Settlement()
 	cost, share := max(x.Delta, -x.Delta), p.Share(x)
 	charged, byShare := cmp.Or(x.Charged, cost), x.Settles && x.Delta < 0 && !p.Queue
-	most, mostR := p.Cap()
+	bound, boundR := p.Cap()
 	if p.Kind == step.Interval {
 		if byShare {
 			cost = share.Want
 		}
-		return refills(number(dst, cost, share.Out, charged), p, most)
+		return refills(number(dst, cost, share.Out, charged), p, bound)
 	}
 	q, r := p.DripTime(cost)
 	if byShare {
 		q, r = share.Want, share.WantR
 	}
 	if x.Delta < 0 {
-		most, mostR = p.DripTime(charged)
+		bound, boundR = p.DripTime(charged)
 	}
-	return number(dst, q, int64(r), share.Out, most, int64(mostR))
+	return number(dst, q, int64(r), share.Out, bound, int64(boundR))
 }
 
 // refills appends an amount of an interval bucket in the script's form: a number of refills, and how much they exceed

@@ -249,16 +249,16 @@ func (c *call) packNumbers(dst []byte) []byte {
 // and the maximum backlog.
 func (o *op) packOwn(dst []byte) []byte {
 	p, n := o.Params, o.Params.Numbers()
-	most, mostR := p.Cap()
+	bound, boundR := p.Cap()
 	switch p.Kind {
 	case step.Bucket:
 		d := compiled(n).Drips()
-		if mostR > 0 {
-			most++
+		if boundR > 0 {
+			bound++
 		}
-		return number(dst, int64(d.Den), d.FillQ, int64(d.FillR), most)
+		return number(dst, int64(d.Den), d.FillQ, int64(d.FillR), bound)
 	case step.Interval:
-		return refills(number(dst, n.Burst/digit, n.Burst%digit), p, most)
+		return refills(number(dst, n.Burst/digit, n.Burst%digit), p, bound)
 	}
 	return number(dst, 0, 0, 0, 0)
 }

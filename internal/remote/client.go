@@ -263,8 +263,8 @@ type patience struct {
 	looks int
 }
 
-// mostPatience is the multiple of the timeout for which a caller waits for its own process.
-const mostPatience = 10
+// maxPatience is the multiple of the timeout for which a caller waits for its own process.
+const maxPatience = 10
 
 // within returns a context for a store call that began at began. The caller must call the returned function when the
 // call has ended; it reports whether this process was late.
@@ -293,7 +293,7 @@ func (p *patience) look() {
 	}
 	p.looks++
 	left, own := p.store.Patience(p.timeout)
-	if left == 0 || p.looks >= mostPatience && time.Since(p.began) >= mostPatience*p.timeout {
+	if left == 0 || p.looks >= maxPatience && time.Since(p.began) >= maxPatience*p.timeout {
 		p.up.Store(true)
 		p.end()
 		return

@@ -158,8 +158,8 @@ func flowed(p *step.Params, from, to int64) *big.Rat {
 	return mul(big.NewRat(p.Count, p.Length), rat(to-from))
 }
 
-// mostOwed returns the maximum amount missing after a change: 10 × burst + 1 h of refill.
-func mostOwed(p *step.Params) *big.Rat {
+// maxOwed returns the maximum amount missing after a change: 10 × burst + 1 h of refill.
+func maxOwed(p *step.Params) *big.Rat {
 	return add(rat(10*p.Burst), mul(big.NewRat(p.Count, p.Length), rat(hour)))
 }
 
@@ -178,7 +178,7 @@ func TestChangedBucketKeepsFraction(t *testing.T) {
 		now, missing := drawMissing(t, k)
 		old := k.p
 		k = k.under(draw("changed"))
-		missing = least(mul(missing, big.NewRat(k.p.Burst, old.Burst)), mostOwed(k.p))
+		missing = least(mul(missing, big.NewRat(k.p.Burst, old.Burst)), maxOwed(k.p))
 		rate := big.NewRat(k.p.Count, k.p.Length)
 		if unnoticed(old, k.p) {
 			return
@@ -216,7 +216,7 @@ func TestChangedIntervalKeepsFraction(t *testing.T) {
 			return
 		}
 		if old.Numbers() != k.p.Numbers() {
-			missing = least(rat(ceil(mul(missing, big.NewRat(k.p.Burst, old.Burst)))), rat(floor(mostOwed(k.p))))
+			missing = least(rat(ceil(mul(missing, big.NewRat(k.p.Burst, old.Burst)))), rat(floor(maxOwed(k.p))))
 		}
 		for range 4 {
 			want := max(0, k.p.Burst-floor(missing))

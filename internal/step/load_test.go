@@ -225,14 +225,14 @@ func (l *load) over(log []ending) int64 {
 		all = append(all, moment{e.reserved, min(e.actual, e.estimate), late}, moment{e.at, late, -late})
 	}
 	slices.SortStableFunc(all, func(a, b moment) int { return int(a.at - b.at) })
-	var level, at, worst, late, mostLate int64
+	var level, at, worst, late, maxLate int64
 	for _, m := range all {
 		level, at = max(0, level-(m.at-at))+m.used, m.at
 		worst = max(worst, level-l.burst)
 		late += m.late
-		mostLate = max(mostLate, late)
+		maxLate = max(maxLate, late)
 	}
-	return worst - mostLate
+	return worst - maxLate
 }
 
 // Sessions use at least 95 % of what they would use if every settlement were exact. They never use more than the burst,

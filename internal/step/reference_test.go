@@ -95,14 +95,14 @@ func (b *tokenBucket) charge(now, cost int64) {
 	b.tokens, b.at = least(level, greatest(zero, sub(level, rat(cost)))), now
 }
 
-// mostDebt returns the maximum backlog after a settlement: 10 × burst + 1 h of refill.
-func mostDebt(rate, size *big.Rat) *big.Rat { return add(mul(rat(10), size), mul(rate, rat(hour))) }
+// maxOverdraft returns the maximum backlog after a settlement: 10 × burst + 1 h of refill.
+func maxOverdraft(rate, size *big.Rat) *big.Rat { return add(mul(rat(10), size), mul(rate, rat(hour))) }
 
 func (b *tokenBucket) adjust(now, at, charged, delta int64) int64 {
 	level := b.level(now)
 	b.at = now
 	if delta >= 0 {
-		room := sub(mostDebt(b.rate, b.size), sub(b.size, level))
+		room := sub(maxOverdraft(b.rate, b.size), sub(b.size, level))
 		more := greatest(zero, least(rat(delta), room))
 		b.tokens = sub(level, more)
 		return floor(more)
@@ -220,7 +220,7 @@ func (q *leakyQueue) charge(now, cost int64) {
 func (q *leakyQueue) adjust(now, at, charged, delta int64) int64 {
 	free := q.free(now)
 	if delta >= 0 {
-		more := least(rat(delta), sub(mostDebt(q.rate, q.size), q.waiting(now)))
+		more := least(rat(delta), sub(maxOverdraft(q.rate, q.size), q.waiting(now)))
 		if more.Sign() <= 0 {
 			return 0
 		}
@@ -315,7 +315,7 @@ func (b *intervalBucket) boundaries(from, to int64) *big.Rat {
 func (b *intervalBucket) adjust(now, at, charged, delta int64) int64 {
 	tokens, base := b.at(now)
 	if delta >= 0 {
-		most := floor(mostDebt(big.NewRat(b.p.Count, b.p.Length), rat(b.p.Burst)))
+		most := floor(maxOverdraft(big.NewRat(b.p.Count, b.p.Length), rat(b.p.Burst)))
 		more := max(0, min(delta, most-(b.p.Burst-tokens)))
 		b.set(tokens-more, base)
 		return more

@@ -85,7 +85,7 @@ type schedule struct {
 	out      []*session
 	used     []charged // usage, at the times at which the bound counts it
 	late     int64     // total actual cost above the estimates of unsettled sessions
-	mostLate int64     // highest late so far
+	maxLate  int64     // highest late so far
 	forgiven int64
 	refunds  int64
 	folded   bool
@@ -112,7 +112,7 @@ func (s *schedule) reserve(estimate, actual int64) {
 	e := &session{at: a.At, estimate: estimate, actual: actual, late: max(0, actual-estimate), entry: s.h.charge(s.now, s.h.units(estimate))}
 	s.out = append(s.out, e)
 	s.late += e.late
-	s.mostLate = max(s.mostLate, s.late)
+	s.maxLate = max(s.maxLate, s.late)
 	s.used = append(s.used, charged{s.now, s.h.units(min(estimate, actual))})
 }
 
@@ -225,8 +225,8 @@ func TestSettlingIsCounterfactual(t *testing.T) {
 				t.Fatalf("seed %d: %v, %d marks: backlog %d, more than %d", first+i, s.k, s.marks, got, want)
 			}
 		}
-		if over := s.over(); over > s.h.units(s.mostLate+s.forgiven) {
-			t.Fatalf("seed %d: %v: used %d above the burst, late at most %d, forgiven %d", first+i, s.k, over, s.h.units(s.mostLate), s.forgiven)
+		if over := s.over(); over > s.h.units(s.maxLate+s.forgiven) {
+			t.Fatalf("seed %d: %v: used %d above the burst, late at most %d, forgiven %d", first+i, s.k, over, s.h.units(s.maxLate), s.forgiven)
 		}
 		refunds += s.refunds
 		if s.folded {
@@ -234,7 +234,7 @@ func TestSettlingIsCounterfactual(t *testing.T) {
 		} else {
 			exact++
 		}
-		if s.mostLate > 0 {
+		if s.maxLate > 0 {
 			above++
 		}
 	}
