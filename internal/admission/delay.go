@@ -165,12 +165,6 @@ func (p *delayedRequest) waitOne(q *delayedTake) (bool, error) {
 	}
 }
 
-// isFinal reports whether a denial is neither delayed nor queued: the cost exceeds the limit, an operator has blocked the key, or
-// the rule fails closed.
-func isFinal(d *sluice.Decision) bool {
-	return d.ExceedsLimit || d.Blocked || d.Source == sluice.SourceFailClosed
-}
-
 // denyTooLate converts the error for a delay beyond the deadline to a denial.
 func (p *delayedRequest) denyTooLate(q *delayedTake, err error) error {
 	if !errors.Is(err, shaper.ErrDeadlineTooSoon) {

@@ -294,6 +294,12 @@ func (m *matchedRequest) queueTarget() *QueueTarget {
 	}
 }
 
+// isFinal reports whether a denial is neither delayed nor queued: the cost exceeds the limit, an operator has blocked the key, or
+// the rule fails closed.
+func isFinal(d *sluice.Decision) bool {
+	return d.ExceedsLimit || d.Blocked || d.Source == sluice.SourceFailClosed
+}
+
 // refundPlace refunds an allowed request that must be queued behind others.
 func (m *matchedRequest) refundPlace(ctx context.Context, limiter *sluice.Limiter) {
 	for i := range m.decisions {

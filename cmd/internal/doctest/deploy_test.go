@@ -164,7 +164,7 @@ func TestDashboard(t *testing.T) {
 // docs/metrics.md lists exactly the metrics of the service. A test of cmd/sluice checks that the service has all of them.
 func TestMetricsAreDocumented(t *testing.T) {
 	name := regexp.MustCompile(`sluice_[a-z_]+[a-z]`)
-	shown := map[string]bool{}
+	shown, listed := map[string]bool{}, map[string]bool{}
 	code := read(t, "cmd/internal/operate/metrics/collect.go") + read(t, "cmd/internal/operate/metrics/metrics.go") + read(t, "cmd/internal/operate/metrics/gateway.go") +
 		read(t, "cmd/internal/operate/metrics/queue.go")
 	for _, m := range name.FindAllString(code, -1) {
@@ -179,9 +179,11 @@ func TestMetricsAreDocumented(t *testing.T) {
 		if !shown[m] {
 			t.Errorf("docs/metrics.md lists %s, which does not exist", m)
 		}
-		delete(shown, m)
+		listed[m] = true
 	}
 	for m := range shown {
-		t.Errorf("docs/metrics.md does not list %s", m)
+		if !listed[m] {
+			t.Errorf("docs/metrics.md does not list %s", m)
+		}
 	}
 }
