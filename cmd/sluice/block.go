@@ -17,8 +17,8 @@ func blockCommand() *cobra.Command {
 	c := bucketCommand("block", "Deny all requests of a key for a while",
 		"Deny all requests of a key for a while, even if quota remains. The block applies in all instances that share the\n"+
 			"store within a second; with the in-memory store, in this instance only. The service logs the operation and its operator.\n\n"+
-			"With --request, all limits are blocked that the request would be charged to. If one of them has no key, all clients\n"+
-			"are denied: select the rule and the key instead.",
+			"With --request, all limits are blocked that the request would be charged to. A limit without per counts all clients\n"+
+			"together, so its block denies all of them: then select a rule and a key instead of a request.",
 		"  sluice block posts-per-user user=ada --for 10m\n"+
 			"  sluice unblock posts-per-user user=ada",
 		func(c *cobra.Command, f *selectFlags, s *adminmsg.Selector) error {

@@ -21,7 +21,7 @@ const serveLong = `Run the rate limit service. Its listeners:
   resp     Redis protocol (CL.THROTTLE); only if listeners.resp.address is set
   gateway  reverse proxy that denies, delays or queues requests over a limit; only if listeners.gateway.address is set
 
-Without a configuration file, the service counts in memory, listens on loopback addresses only and has one demo limit.
+Without a configuration file, the service counts in memory, listens on loopback addresses only and has a demo rule.
 
 Rules and certificates are reloaded when their files change, and on SIGHUP. SIGTERM shuts the service down gracefully:
 requests in flight finish.`

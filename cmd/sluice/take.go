@@ -28,7 +28,7 @@ const maxTakes = 10_000
 const takeLong = `Check a request with the check API of a running service (POST /v1/check), and show the response. The request is charged
 to its limits; sluice peek shows limits without charging them.
 
-Exit codes: 0 if all requests are allowed, 1 if one is denied.`
+Exit codes: 0 if all requests are allowed, 1 if one is denied, 2 if the service cannot be reached or the call is invalid.`
 
 const takeExample = `  sluice take 'POST /posts' -H 'X-User: ada'
   sluice take -n 10 'POST /posts' -H 'X-User: ada'

@@ -83,10 +83,9 @@ func TestFirstScreen(t *testing.T) {
 		"until curl -so /dev/null http://127.0.0.1:8080/readyz; do sleep 0.1; done\nuntil [ -s guide.txt ]; do sleep 0.1; done\n"+
 		request[0]+"\necho ===; cat guide.txt\n")
 	response, guide, _ := strings.Cut(strings.ReplaceAll(out, "\r", ""), "===\n")
-	for line := range strings.Lines(request[1]) {
-		if line = strings.TrimSpace(line); line != "…" && !strings.Contains(response, line+"\n") {
-			t.Errorf("README.md shows %q; the response is\n%s", line, response)
-		}
+	response = regexp.MustCompile(`(Retry-After): 1[01]\n`).ReplaceAllString(response, "$1: 12\n") // on a slow computer
+	if !shows(request[1], response) {
+		t.Errorf("README.md shows\n%s\nthe responses are\n%s", request[1], response)
 	}
 	if !shows(demo[1], guide) {
 		t.Errorf("README.md shows\n%s\nthe demo prints\n%s", demo[1], guide)

@@ -30,8 +30,8 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// TestReadmeProgram copies the programs of README.md into an empty module, as a newcomer does: all build, the first prints
-// the decisions that README.md names, and the second responds with the 429 that README.md shows.
+// TestReadmeProgram follows README.md in an empty directory, as a newcomer does: the commands of "Install" run the first
+// program, which prints the decisions that README.md names, and the second responds with the 429 that README.md shows.
 func TestReadmeProgram(t *testing.T) {
 	programs := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "README.md"), -1)
 	if len(programs) != 2 {
@@ -50,22 +50,39 @@ func TestReadmeProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("go.mod", "module newcomer\n\ngo 1.26\n\nreplace github.com/sluiceproject/sluice => "+checkout+"\n")
-	for i, program := range programs {
-		write(fmt.Sprintf("program%d/main.go", i), strings.ReplaceAll(program[1], "127.0.0.1:8080", address))
+	bash := func(script string) (string, error) {
+		cmd := exec.Command("bash", "-ec", script)
+		cmd.Dir, cmd.Stderr = dir, t.Output()
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		out, err := cmd.Output()
+		return string(out), err
 	}
-	for _, args := range [][]string{{"mod", "tidy"}, {"build", "-o", filepath.Join(dir, "bin") + "/", "./..."}} {
-		cmd := exec.Command("go", args...)
-		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("go %v: %v\n%s", args, err, out)
-		}
-	}
-	out, err := exec.Command(filepath.Join(dir, "bin", "program0")).Output()
-	if want := "true 4 0s\ntrue 3 0s\ntrue 2 0s\ntrue 1 0s\ntrue 0 0s\nfalse 0 12s\n"; err != nil || string(out) != want {
+	write("main.go", programs[0][1])
+	out, err := bash(strings.Replace(installCommands(t), "$HOME/sluice", checkout, 1))
+	if want := "true 4 0s\ntrue 3 0s\ntrue 2 0s\ntrue 1 0s\ntrue 0 0s\nfalse 0 12s\n"; err != nil || out != want {
 		t.Errorf("the library prints, %v,\n%s", err, out)
 	}
-	testMiddleware(t, filepath.Join(dir, "bin", "program1"), address)
+	write("main.go", strings.ReplaceAll(programs[1][1], "127.0.0.1:8080", address))
+	if _, err := bash("go mod tidy && go build -o middleware ."); err != nil {
+		t.Fatal(err)
+	}
+	testMiddleware(t, filepath.Join(dir, "middleware"), address)
+}
+
+// installCommands returns the commands of README.md that let a module find the library in a clone, and run it.
+func installCommands(t *testing.T) (script string) {
+	t.Helper()
+	_, section, _ := strings.Cut(read(t, "README.md"), "\n## Install\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for line := range strings.Lines(section) {
+		if command, ok := strings.CutPrefix(line, "    "); ok {
+			script += command
+		}
+	}
+	if !strings.Contains(script, "go run .") || !strings.Contains(script, "$HOME/sluice") {
+		t.Fatalf("the commands to install the library in README.md are\n%s", script)
+	}
+	return script
 }
 
 func testMiddleware(t *testing.T, program, address string) {
