@@ -107,9 +107,10 @@ func violate(t *testing.T, name string, v attacks.Violation, authority *certtest
 	gw, g := gateway(env, upstream.Config{
 		Servers: []string{hostile, well}, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: -1}, Retries: -1,
 		TLS:      upstream.TLS{CA: ca, ServerName: "inner.example.com"},
-		Timeouts: upstream.Timeouts{Connect: 2 * time.Second, Header: 2 * time.Second, Idle: time.Second},
+		// Long enough for the other server on a busy computer: all violations run at once.
+		Timeouts: upstream.Timeouts{Connect: 10 * time.Second, Header: 6 * time.Second, Idle: 4 * time.Second},
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := client(env)
 	var served atomic.Int64
