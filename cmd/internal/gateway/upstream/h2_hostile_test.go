@@ -106,7 +106,7 @@ func violate(t *testing.T, name string, v attacks.Violation, authority *certtest
 	})
 	gw, g := gateway(env, upstream.Config{
 		Servers: []string{hostile, well}, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: -1}, Retries: -1,
-		TLS:      upstream.TLS{CA: ca, ServerName: "inner.example.com"},
+		TLS: upstream.TLS{CA: ca, ServerName: "inner.example.com"},
 		// Long enough for the other server on a busy computer: all violations run at once.
 		Timeouts: upstream.Timeouts{Connect: 10 * time.Second, Header: 6 * time.Second, Idle: 4 * time.Second},
 	})
