@@ -132,7 +132,7 @@ func TestMarksEqualGo(t *testing.T) {
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
-			rounds := 220
+			rounds := 140
 			if os.Getenv("SLUICE_SOAK") != "" {
 				rounds = 50_000
 			}
@@ -177,7 +177,7 @@ func TestChangedEqualsGo(t *testing.T) {
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
-			rounds := 340
+			rounds := 240
 			if os.Getenv("SLUICE_SOAK") != "" {
 				rounds = 100_000
 			}
@@ -222,7 +222,7 @@ func TestShortWayEqualsGo(t *testing.T) {
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
-			rounds := 80
+			rounds := 50
 			if os.Getenv("SLUICE_SOAK") != "" {
 				rounds = 50_000
 			}
