@@ -28,6 +28,7 @@ type operated struct {
 	loaded  *ruleSource
 	store   stores.Opened
 	queue   *queue.Queue    // nil: no queue
+	token   *adminapi.Token // set by config; nil: no token is required
 	ending  <-chan struct{} // closed when the service shuts down
 
 	// The server is created later; these functions refer to it.
@@ -75,9 +76,10 @@ func (o *operated) config() (adminapi.Config, error) {
 		cfg.Reload, cfg.RestartNeeded = o.readAgain, o.restartNeeded
 	}
 	if file := o.cfg.Admin.TokenFile; file != "" {
-		if cfg.Token, err = adminapi.ReadToken(file); err != nil {
+		if o.token, err = adminapi.ReadToken("admin tokens", file); err != nil {
 			return adminapi.Config{}, fmt.Errorf("admin.token_file: %w", err)
 		}
+		cfg.Token = o.token
 	}
 	observeFor(&cfg, o.snapshot)
 	return cfg, nil

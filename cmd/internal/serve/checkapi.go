@@ -45,7 +45,7 @@ func refundGuard(path string) (*adminapi.Guard, error) {
 	if path == "" {
 		return nil, nil
 	}
-	token, err := adminapi.ReadToken(path)
+	token, err := adminapi.ReadToken("refund tokens", path)
 	if err != nil {
 		return nil, fmt.Errorf("check_api.refund_token_file: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/internal/admission"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // edges builds the listeners of a service.
@@ -30,7 +31,8 @@ type edges struct {
 // listeners is the configuration of all listeners, and the gateway.
 type listeners struct {
 	listen.Config
-	gateway *gatewayRuntime // nil: no gateway
+	gateway  *gatewayRuntime       // nil: no gateway
+	reloaded []*plainfile.Reloaded // token and password files
 }
 
 // listeners builds all listeners and returns all their errors. With dry, files are only checked.
@@ -49,11 +51,20 @@ func (e edges) listeners(operators *operated, dry bool) (l listeners, faults []e
 	if l.Admin, err = operators.listener(); err != nil {
 		faults = append(faults, err)
 	}
+	if operators.token != nil {
+		l.reloaded = append(l.reloaded, operators.token.Reloaded)
+	}
+	if e.refunds != nil {
+		l.reloaded = append(l.reloaded, e.refunds.Token.Reloaded)
+	}
 	if e.cfg.RESP.Address != config.Off {
-		other, err := e.resp()
+		other, password, err := e.resp()
 		faults = append(faults, err)
 		if err == nil {
 			l.Custom = append(l.Custom, other)
+		}
+		if password != nil {
+			l.reloaded = append(l.reloaded, password)
 		}
 	}
 	if e.cfg.Gateway.Address != config.Off {

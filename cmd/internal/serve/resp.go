@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
-	"sync"
+	"sync/atomic"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/config"
@@ -21,37 +21,36 @@ const respName = "RESP"
 // respLimit is the limit on wrong passwords per address: a burst of 10, then 1 per second.
 var respLimit = sluice.PerSecond(1).WithBurst(10)
 
-// resp returns the listener for Redis clients.
-func (e edges) resp() (listen.Custom, error) {
+// resp returns the listener for Redis clients, and their password file, or nil without one.
+func (e edges) resp() (l listen.Custom, password *plainfile.Reloaded, err error) {
 	in := &e.cfg.RESP
 	cfg := resp.Config{Log: e.log, OnFailure: respFailModes[in.OnFailure], Counted: countRESP(e.metrics)}
 	if in.PasswordFile != "" {
-		p := &passwordFile{path: in.PasswordFile}
-		if err := p.read(); err != nil {
-			return listen.Custom{}, fmt.Errorf("resp.password_file: %w", err)
+		var current atomic.Pointer[[sha256.Size]byte]
+		password = respPassword(in.PasswordFile, &current)
+		if _, err := password.Load(); err != nil {
+			return l, nil, fmt.Errorf("resp.password_file: %w", err)
 		}
 		store, err := memstore.Open(memstore.Config{MaxBytes: 1 << 20})
 		if err != nil {
-			return listen.Custom{}, err
+			return l, nil, err
 		}
 		if cfg.Attempts, err = sluice.New(store, "resp-auth", respLimit); err != nil {
-			return listen.Custom{}, err
+			return l, nil, err
 		}
 		cfg.Password = func() [sha256.Size]byte {
-			if err := p.read(); err != nil {
-				e.log.Error("RESP password file unreadable: previous password stays in use", "error", err)
-			}
-			return p.get()
+			password.Reload(e.log)
+			return *current.Load()
 		}
 	}
 	r, err := resp.New(e.limiter, cfg)
 	if err != nil {
-		return listen.Custom{}, err
+		return l, nil, err
 	}
 	return listen.Custom{
 		Name: respName, Serve: r.Serve, Drain: r.Drain,
 		Endpoint: endpoint(in.Address, in.TLS, in.MaxConnections, config.Share(in.MaxConnectionsPerAddress, in.MaxConnections)),
-	}, nil
+	}, password, nil
 }
 
 // keyedRules returns the rules that are in no file, because their clients send key and limit.
@@ -81,30 +80,15 @@ func countRESP(counted *metrics.Metrics) func(resp.Counts) {
 
 var respFailModes = map[string]sluice.FailMode{"local": sluice.FailLocal, "open": sluice.FailOpen, "closed": sluice.FailClosed}
 
-// passwordFile is a password in a file that may change. It is safe for concurrent use.
-type passwordFile struct {
-	path string
-	mu   sync.Mutex // guards last
-	last [sha256.Size]byte
-}
-
-func (p *passwordFile) read() error {
-	b, err := plainfile.Read(p.path, maxSecret)
-	if err != nil {
-		return err
-	}
-	b = bytes.TrimRight(b, "\r\n")
-	if len(b) == 0 {
-		return fmt.Errorf("%s is empty: write the password into it, in one line", p.path)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.last = sha256.Sum256(b)
-	return nil
-}
-
-func (p *passwordFile) get() [sha256.Size]byte {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.last
+// respPassword returns the password file of Redis clients. It stores the digest of the password in current.
+func respPassword(path string, current *atomic.Pointer[[sha256.Size]byte]) *plainfile.Reloaded {
+	return &plainfile.Reloaded{What: "RESP password", Path: path, MaxBytes: maxSecret, Use: func(b []byte) error {
+		b = bytes.TrimRight(b, "\r\n")
+		if len(b) == 0 {
+			return fmt.Errorf("%s is empty: write the password into it, in one line", path)
+		}
+		digest := sha256.Sum256(b)
+		current.Store(&digest)
+		return nil
+	}}
 }

@@ -195,6 +195,9 @@ func (s *Service) listen(e edges, operators *operated) error {
 	}
 	s.server, s.gateway = server, listeners.gateway
 	s.add(part{reload: server.Reload})
+	for _, f := range listeners.reloaded {
+		s.add(part{run: func(ctx context.Context) { f.Run(ctx, e.log) }, reload: func() { f.Reload(e.log) }})
+	}
 	if g := s.gateway; g != nil {
 		s.add(part{run: g.run, reload: g.authn.reload, reopen: g.reopen, close: g.close})
 	}

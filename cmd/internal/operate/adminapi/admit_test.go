@@ -29,7 +29,7 @@ func writeToken(t testing.TB, content string) string {
 
 func withToken(t testing.TB) func(*adminapi.Config) {
 	t.Helper()
-	token, err := adminapi.ReadToken(writeToken(t, rightToken+"\n"))
+	token, err := adminapi.ReadToken("admin tokens", writeToken(t, rightToken+"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,14 +144,14 @@ func TestTokenFiles(t *testing.T) {
 		"short\n":              "a token of 5 characters can be guessed: write at least 16",
 		rightToken + "\nshort": "a token of 5 characters can be guessed",
 	} {
-		if _, err := adminapi.ReadToken(writeToken(t, content)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "short") {
+		if _, err := adminapi.ReadToken("admin tokens", writeToken(t, content)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "short") {
 			t.Errorf("%q: %v, want %s", content, err, want)
 		}
 	}
-	if _, err := adminapi.ReadToken(filepath.Join(t.TempDir(), "none")); err == nil {
+	if _, err := adminapi.ReadToken("admin tokens", filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a missing file is accepted")
 	}
-	token, err := adminapi.ReadToken(writeToken(t, "\n  "+rightToken+"  \r\nanother-token-of-ours\n"))
+	token, err := adminapi.ReadToken("admin tokens", writeToken(t, "\n  "+rightToken+"  \r\nanother-token-of-ours\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,74 +5,50 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
-	"os"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// Token is the token of the API, read from a file, which is read again when it changes. Each line of the file is a valid
-// token, so that a token can be replaced while the old one is still in use.
+// Token are the tokens of a file, which is reloaded when it changes. Each line of the file is a valid token, so that a token can
+// be replaced while the old one is still in use.
 type Token struct {
-	path string
-
-	mu        sync.Mutex // guards the fields below
-	digests   [][sha256.Size]byte
-	stamp     fileStamp
-	checkedAt time.Time
-}
-
-// fileStamp identifies a version of a file.
-type fileStamp struct {
-	modified time.Time
-	size     int64
+	*plainfile.Reloaded
+	digests atomic.Pointer[[][sha256.Size]byte]
 }
 
 const (
-	minTokenBytes      = 16
-	tokenCheckInterval = time.Second // between checks of the file
-	maxTokens          = 64 << 10    // size of the file in bytes
+	minTokenBytes = 16
+	maxTokens     = 64 << 10 // size of the file in bytes
 )
 
-// ReadToken reads the tokens of a file. It returns an error if there is none or one is shorter than 16 bytes.
-func ReadToken(path string) (*Token, error) {
-	t := &Token{path: path}
-	if err := t.read(time.Now()); err != nil {
+// ReadToken reads the tokens of a file. It returns an error if there is none or one is shorter than 16 bytes. What is their name
+// in the log. If the file becomes invalid later, its last valid tokens stay in use.
+func ReadToken(what, path string) (*Token, error) {
+	t := &Token{}
+	t.Reloaded = &plainfile.Reloaded{What: what, Path: path, MaxBytes: maxTokens, Use: t.use}
+	if _, err := t.Load(); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-func (t *Token) read(now time.Time) error {
-	t.checkedAt = now
-	info, err := os.Stat(t.path)
-	if err != nil {
-		return err
-	}
-	stamp := fileStamp{info.ModTime(), info.Size()}
-	if stamp == t.stamp && t.digests != nil {
-		return nil
-	}
-	b, err := plainfile.Read(t.path, maxTokens)
-	if err != nil {
-		return err
-	}
+func (t *Token) use(content []byte) error {
 	var digests [][sha256.Size]byte
-	for line := range bytes.Lines(b) {
+	for line := range bytes.Lines(content) {
 		line = bytes.TrimSpace(line)
 		switch {
 		case len(line) == 0:
 			continue
 		case len(line) < minTokenBytes:
-			return fmt.Errorf("%s: a token of %d characters can be guessed: write at least %d characters, such as the output of openssl rand -hex 32", t.path, len(line), minTokenBytes)
+			return fmt.Errorf("%s: a token of %d characters can be guessed: write at least %d characters, such as the output of openssl rand -hex 32", t.Path, len(line), minTokenBytes)
 		}
 		digests = append(digests, sha256.Sum256(line))
 	}
 	if len(digests) == 0 {
-		return fmt.Errorf("%s: no token in the file: write one, such as the output of openssl rand -hex 32", t.path)
+		return fmt.Errorf("%s: no token in the file: write one, such as the output of openssl rand -hex 32", t.Path)
 	}
-	t.digests, t.stamp = digests, stamp
+	t.digests.Store(&digests)
 	return nil
 }
 
@@ -81,18 +57,8 @@ func (t *Token) read(now time.Time) error {
 func (t *Token) is(shown string) bool {
 	sum := sha256.Sum256([]byte(shown))
 	right := 0
-	for _, d := range t.current() {
+	for _, d := range *t.digests.Load() {
 		right |= subtle.ConstantTimeCompare(sum[:], d[:])
 	}
 	return right == 1
-}
-
-// current returns the digests of the tokens. If the file is invalid, the last valid ones stay in use.
-func (t *Token) current() [][sha256.Size]byte {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if now := time.Now(); now.Sub(t.checkedAt) >= tokenCheckInterval {
-		_ = t.read(now)
-	}
-	return t.digests
 }

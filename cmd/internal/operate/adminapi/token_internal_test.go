@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -62,11 +63,10 @@ func TestTokenTakesAsLong(t *testing.T) {
 	if err := os.WriteFile(path, []byte(right), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	token, err := ReadToken(path)
+	token, err := ReadToken("admin tokens", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token.checkedAt = time.Now().Add(time.Hour) // never read the file
 	soak := os.Getenv("SLUICE_SOAK") != ""
 	n := 2_000
 	if soak {
@@ -103,7 +103,7 @@ func TestTokenIsReadAgain(t *testing.T) {
 		}
 	}
 	write("the-first-token-of-ours")
-	token, err := ReadToken(path)
+	token, err := ReadToken("admin tokens", path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,24 +113,42 @@ func TestTokenIsReadAgain(t *testing.T) {
 			t.Errorf("%s is right: %v, want %v", shown, !want, want)
 		}
 	}
-	later := func() { token.checkedAt = time.Time{} }
+	var lines strings.Builder
+	log := slog.New(slog.NewTextHandler(&lines, nil))
+	// look reloads the file twice. It must log one line, or none.
+	look := func(want string) {
+		t.Helper()
+		lines.Reset()
+		token.Reload(log)
+		token.Reload(log)
+		if got := lines.String(); !strings.Contains(got, want) || strings.Count(got, "\n") != min(1, len(want)) {
+			t.Errorf("logged %q, want one line with %q", got, want)
+		}
+	}
+	look("")
 	write("the-second-token-of-ours-is-longer")
 	expect("the-first-token-of-ours", true) // until the next check of the file
-	later()
+	look(`level=INFO msg="admin tokens changed" path=` + path)
 	expect("the-first-token-of-ours", false)
 	expect("the-second-token-of-ours-is-longer", true)
+	const invalid = `level=ERROR msg="admin tokens invalid: last valid content stays in use" error=`
 	for _, bad := range []string{"", "short"} {
 		write(bad)
-		later()
+		look(invalid)
 		expect("the-second-token-of-ours-is-longer", true)
 		expect(bad, false)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	later()
+	look(invalid)
 	expect("the-second-token-of-ours-is-longer", true)
 	expect("", false)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	look(invalid)
+	expect("the-second-token-of-ours-is-longer", true)
 }
 
 func TestSampler(t *testing.T) {
