@@ -3,6 +3,7 @@ package strictyaml
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -245,28 +246,38 @@ func (d *Decoder) Percent(n *Node, what string, most int) (int, bool) {
 }
 
 // Duration reads a positive duration.
-func (d *Decoder) Duration(n *Node, what string) (time.Duration, bool) { return d.duration(n, what, 1) }
+func (d *Decoder) Duration(n *Node, what string) (time.Duration, bool) {
+	return d.DurationBetween(n, what, 1, math.MaxInt64)
+}
 
 // DurationOrZero reads a duration that may be zero, in any unit: 0s, 0ms.
 func (d *Decoder) DurationOrZero(n *Node, what string) (time.Duration, bool) {
-	return d.duration(n, what, 0)
+	return d.DurationBetween(n, what, 0, math.MaxInt64)
 }
 
-func (d *Decoder) duration(n *Node, what string, least time.Duration) (time.Duration, bool) {
+// DurationBetween reads a duration from least to most. Least is not negative.
+func (d *Decoder) DurationBetween(n *Node, what string, least, most time.Duration) (time.Duration, bool) {
 	const such = "write a duration such as 90s, 10m, 1h30m or 7d"
 	value, err := ParseDuration(n.Text)
+	number := n.Type == Int || n.Type == Float || strings.Trim(n.Text, "-") == "0"
 	switch {
 	case n.Kind != Scalar:
 		d.fault(n, what, "is %s: %s", n, such)
-	case n.Type == Int || n.Type == Float || strings.Trim(n.Text, "-") == "0":
+	case number && strings.HasPrefix(n.Text, "-"), number && least > 0 && strings.Trim(n.Text, "0.") == "":
+		d.fault(n, what, "is %s: %s", n, such)
+	case number:
 		d.fault(n, what, "%s has no unit: write %ss for seconds, or another duration such as 10m, 1h30m or 7d",
 			n.Text, n.Text)
+	case err != nil && durationForm.MatchString(n.Text), value > most:
+		d.fault(n, what, "is %s, which is too long: write at most %s", n, durationText(most))
 	case err != nil:
 		d.fault(n, what, "is %s: %s", n, such)
 	case value < least && least == 0:
 		d.fault(n, what, "is %s: write a duration of zero or more", n)
-	case value < least:
+	case value < least && least == 1:
 		d.fault(n, what, "is %s: write a duration above zero", n)
+	case value < least:
+		d.fault(n, what, "%s is not between %s and %s", n.Text, durationText(least), durationText(most))
 	default:
 		return value, true
 	}

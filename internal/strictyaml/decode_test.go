@@ -59,7 +59,16 @@ var decoderTests = []struct{ kind, text, want string }{
 	{"duration", "0s", `"it: is "0s": write a duration above zero"`},
 	{"duration", "-1s", `"it: is "-1s": write a duration above zero"`},
 	{"duration", "5min", `"it: is "5min": write a duration such as 90s, 10m, 1h30m or 7d"`},
-	{"duration", "99999999w", `"it: is "99999999w": write a duration such as 90s, 10m, 1h30m or 7d"`},
+	{"duration", "99999999w", `"it: is "99999999w", which is too long: write at most 106751d"`},
+	{"duration", "9999999h", `"it: is "9999999h", which is too long: write at most 106751d"`},
+	{"duration", "-1", `"it: is -1: write a duration such as 90s, 10m, 1h30m or 7d"`},
+	{"duration", "0", `"it: is 0: write a duration such as 90s, 10m, 1h30m or 7d"`},
+	{"duration or zero", "-0.5", `"it: is -0.5: write a duration such as 90s, 10m, 1h30m or 7d"`},
+	{"duration from a second to an hour", "1s", "1s true"},
+	{"duration from a second to an hour", "1h", "1h0m0s true"},
+	{"duration from a second to an hour", "1h1ns", `"it: is "1h1ns", which is too long: write at most 1h"`},
+	{"duration from a second to an hour", "999ms", `"it: 999ms is not between 1s and 1h"`},
+	{"duration from a second to an hour", "1ns", `"it: 1ns is not between 1s and 1h"`},
 	{"duration", "3h2d", `"it: is "3h2d": write a duration such as 90s, 10m, 1h30m or 7d"`},
 	{"duration", "1d-1h", `"it: is "1d-1h": write a duration such as 90s, 10m, 1h30m or 7d"`},
 	{"duration", "+5s", `"it: is "+5s": write a duration such as 90s, 10m, 1h30m or 7d"`},
@@ -96,6 +105,10 @@ func TestDecoderValues(t *testing.T) {
 		"duration": func(n *strictyaml.Node) any { v, ok := d.Duration(n, "it"); return both(v, ok) },
 		"duration or zero": func(n *strictyaml.Node) any {
 			v, ok := d.DurationOrZero(n, "it")
+			return both(v, ok)
+		},
+		"duration from a second to an hour": func(n *strictyaml.Node) any {
+			v, ok := d.DurationBetween(n, "it", time.Second, time.Hour)
 			return both(v, ok)
 		},
 		"word":     func(n *strictyaml.Node) any { v, ok := d.OneOf(n, "it", "left", "right"); return both(v, ok) },

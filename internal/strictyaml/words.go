@@ -3,6 +3,8 @@ package strictyaml
 import (
 	"fmt"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -43,4 +45,23 @@ func ParseDuration(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("%s is not a duration", Quote(s))
 	}
 	return sum + d, nil
+}
+
+// durationForm matches the form of durations, including those that are too long for [ParseDuration].
+var durationForm = regexp.MustCompile(`^(([0-9]+(\.[0-9]*)?|\.[0-9]+)[dw])*(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`)
+
+// durationText returns a duration as in files, in days if it has at least two, rounded down.
+func durationText(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d >= 2*day {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }

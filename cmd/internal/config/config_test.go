@@ -279,6 +279,10 @@ func TestFaults(t *testing.T) {
 		{"too small", "listeners: {grpc: {max_message_size: 10B}}", `f:1:38: listeners.grpc.max_message_size: 10B is not between 1KiB and 16MiB`},
 		{"number", "rls: {max_descriptors: 0}", `f:1:24: rls.max_descriptors: 0 is not between 1 and 100000`},
 		{"duration", "store: {timeout: 10}", `f:1:18: store.timeout: 10 has no unit: write 10s for seconds, or another duration such as 10m, 1h30m or 7d`},
+		{"too short", "metrics: {otlp: {endpoint: 'http://h', interval: 1ns}}", `f:1:50: metrics.otlp.interval: 1ns is not between 1s and 3650d`},
+		{"connections too short", "listeners: {grpc: {max_connection_age: 1ms}}", `f:1:40: listeners.grpc.max_connection_age: 1ms is not between 1s and 3650d`},
+		{"too long", "listeners: {drain: {delay: 90000h, timeout: 9999999h}}", `f:1:28: listeners.drain.delay: is "90000h", which is too long: write at most 3650d
+f:1:45: listeners.drain.timeout: is "9999999h", which is too long: write at most 3650d`},
 		{"no duration", "listeners: {drain: {timeout: 0s}}", `f:1:30: listeners.drain.timeout: is "0s": write a duration above zero`},
 		{"boolean", "rls: {shadow_mode: yes}", `f:1:20: rls.shadow_mode: is "yes": write true or false`},
 		{"key without certificate", "listeners: {grpc: {tls: {key_file: k}}}", `f:1:25: listeners.grpc.tls: TLS needs both a certificate and its key: set cert_file and key_file`},

@@ -259,21 +259,25 @@ func number(to *int64, minimum, maximum int64) value {
 	}, shape{"type": "integer", "minimum": minimum, "maximum": maximum}}
 }
 
-func duration(to *time.Duration) value {
-	return value{"duration", func(d *decoder, n *strictyaml.Node) {
-		if t, ok := d.Duration(n, d.name); ok {
-			*to = t
-		}
-	}, positiveShape}
-}
+// maxDuration is the maximum duration in a file. A sum of several cannot overflow.
+const maxDuration = 10 * 365 * 24 * time.Hour
+
+func duration(to *time.Duration) value { return durationFrom(to, 1, positiveShape) }
 
 // durationOrNone is a duration that may be 0.
-func durationOrNone(to *time.Duration) value {
+func durationOrNone(to *time.Duration) value { return durationFrom(to, 0, durationShape) }
+
+// interval is the duration of the repetitions of a loop, at least least, because a shorter one would occupy a processor.
+func interval(to *time.Duration, least time.Duration) value {
+	return durationFrom(to, least, positiveShape)
+}
+
+func durationFrom(to *time.Duration, least time.Duration, s shape) value {
 	return value{"duration", func(d *decoder, n *strictyaml.Node) {
-		if t, ok := d.DurationOrZero(n, d.name); ok {
+		if t, ok := d.DurationBetween(n, d.name, least, maxDuration); ok {
 			*to = t
 		}
-	}, durationShape}
+	}, s}
 }
 
 var sizeUnits = map[string]int64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"time"
 
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
@@ -87,7 +88,7 @@ func (c *Config) listeners() []Setting {
 			{"listeners.grpc.max_streams", number(&c.GRPC.MaxStreams, 1, 1e6), "250", "maximum concurrent requests per connection; clients hold back further ones"},
 			{"listeners.grpc.max_header_size", size(&c.GRPC.MaxHeaderSize, 1<<10, 1<<20), "16KiB", "maximum size of a request's headers"},
 			{"listeners.grpc.max_message_size", size(&c.GRPC.MaxMessageSize, 1<<10, 16<<20), "1MiB", "maximum size of a request message; larger ones fail with `RESOURCE_EXHAUSTED`"},
-			{"listeners.grpc.max_connection_age", duration(&c.GRPC.MaxConnectionAge), "30m", "maximum age of a connection, ± 10 %. Then the client is asked to reconnect (GOAWAY), so that load spreads over all instances"},
+			{"listeners.grpc.max_connection_age", interval(&c.GRPC.MaxConnectionAge, time.Second), "30m", "maximum age of a connection, ± 10 %, at least `1s`. Then the client is asked to reconnect (GOAWAY), so that load spreads over all instances"},
 			{"listeners.grpc.max_connection_age_grace", duration(&c.GRPC.MaxConnectionAgeGrace), "1m", "additional time for requests in flight on a connection that has reached its maximum age"},
 			{"listeners.grpc.reflection", boolean(&c.GRPC.Reflection), "true", "enable gRPC server reflection, for tools such as grpcurl"},
 			{"listeners.http.address", address(&c.HTTP.Address), "127.0.0.1:8080", "address of the HTTP listener for the check API, forward authentication and health checks: `host:port`, `unix:///path`, or `off`"},

@@ -106,7 +106,7 @@ func (j *JWT) settings() []Setting {
 		{"authentication.jwt.jwks_file", file(&j.JWKSFile), "", "file of the JSON Web Key Set (JWKS). Reloaded when it changes"},
 		{"authentication.jwt.jwks_url", urlText(&j.JWKSURL, `^[hH][tT][tT][pP][sS]?://[^/]`), "", "URL of the JWKS: `https://`, or `http://` with a loopback address. Fetched in the background, and again when a token names an unknown key"},
 		{"authentication.jwt.jwks_ca_file", file(&j.JWKSCAFile), "", "PEM file of the CAs to verify that server's certificate with, instead of the system's"},
-		{"authentication.jwt.jwks_refresh", duration(&j.JWKSRefresh), "5m", "interval between fetches of the JWKS"},
+		{"authentication.jwt.jwks_refresh", interval(&j.JWKSRefresh, time.Second), "5m", "interval between fetches of the JWKS, at least `1s`"},
 		{"authentication.jwt.allow_insecure_jwks_url", boolean(&j.AllowInsecureJWKSURL), "false", "allow `http://` with any address. An attacker on the network path can then forge tokens"},
 		{"authentication.jwt.issuer", text("text", &j.Issuer), "", "required issuer (`iss`). Default: any"},
 		{"authentication.jwt.audience", texts("list of texts", &j.Audience), "", "accepted audiences, of which a token must have one (`aud`). Default: any"},

@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
@@ -42,7 +43,7 @@ func (m *OTLPMetrics) settings() []Setting {
 	return slices.Concat(
 		collectorSettings("metrics.otlp.", "metrics", "metrics are not sent", &m.Collector),
 		[]Setting{
-			{"metrics.otlp.interval", duration(&m.Interval), "1m", "interval between exports"},
+			{"metrics.otlp.interval", interval(&m.Interval, time.Second), "1m", "interval between exports, at least `1s`"},
 		},
 	)
 }

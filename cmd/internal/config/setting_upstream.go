@@ -48,7 +48,7 @@ func (u *Upstream) keys() []Setting {
 		{"load_balancing", word(&u.LoadBalancing, "round_robin", "least_request", "hash"), "round_robin", "choice of the next server: each in turn (`round_robin`), the fewest requests in flight (`least_request`), always the same for the same `hash_by` (`hash`)"},
 		{"hash_by", hashBy(&u.HashBy), "ip", "attribute for `load_balancing: hash`: `ip`, `path`, `header:NAME` or `cookie:NAME`"},
 		{"health_check.path", path(&u.HealthCheck.Path), "", "path of health checks (GET); statuses 200 to 399 are successful. Without it, servers are not checked"},
-		{"health_check.interval", duration(&u.HealthCheck.Interval), "5s", "interval between health checks, ± 10 %"},
+		{"health_check.interval", interval(&u.HealthCheck.Interval, 100*time.Millisecond), "5s", "interval between health checks, ± 10 %, at least `100ms`"},
 		{"health_check.timeout", duration(&u.HealthCheck.Timeout), "1s", "timeout of a health check"},
 		{"health_check.healthy_threshold", number(&u.HealthCheck.HealthyThreshold, 1, 100), "2", "consecutive successful health checks before an unhealthy server is used again"},
 		{"health_check.unhealthy_threshold", number(&u.HealthCheck.UnhealthyThreshold, 1, 100), "3", "consecutive failed health checks before a server is unhealthy and no longer used"},

@@ -75,6 +75,9 @@ func (g generator) duration() *tree {
 	return g.one(durations...)
 }
 
+// interval returns the duration of the repetitions of a loop.
+func (g generator) interval() *tree { return g.one(durations[1:]...) }
+
 func (g generator) name() string {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789-_."
 	b := []byte{'r'}

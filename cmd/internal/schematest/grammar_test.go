@@ -171,7 +171,7 @@ func (g generator) service() *tree {
 	listeners := fields(
 		"grpc", g.maybe(func() *tree {
 			return perAddress(connections("address", g.maybe(local), "max_streams", g.maybeOne("1", "1000000"), "max_header_size", g.maybeOne("1KiB", "1MiB"),
-				"max_message_size", g.maybeOne("1KiB", "16MiB"), "max_connection_age", g.maybe(g.duration), "max_connection_age_grace", g.maybe(g.duration), "reflection", g.maybe(g.flag)))
+				"max_message_size", g.maybeOne("1KiB", "16MiB"), "max_connection_age", g.maybe(g.interval), "max_connection_age_grace", g.maybe(g.duration), "reflection", g.maybe(g.flag)))
 		}),
 		"http", g.maybe(func() *tree { return perAddress(connections("address", g.maybe(local))) }),
 		"resp", g.maybe(func() *tree { return perAddress(connections("address", g.one("off", "127.0.0.1:1"))) }),
@@ -207,7 +207,7 @@ func (g generator) service() *tree {
 			return fields("reservation_secret_file", g.maybe(g.file), "refund_token_file", g.maybe(g.file))
 		}),
 		"metrics", g.maybe(func() *tree {
-			return fields("enabled", g.maybeOne("true"), "http_listener", g.maybe(g.flag), "allow_unauthenticated", g.maybe(g.flag), "otlp", g.maybe(func() *tree { return g.collector(clientTLS, "interval", g.maybe(g.duration)) }))
+			return fields("enabled", g.maybeOne("true"), "http_listener", g.maybe(g.flag), "allow_unauthenticated", g.maybe(g.flag), "otlp", g.maybe(func() *tree { return g.collector(clientTLS, "interval", g.maybe(g.interval)) }))
 		}),
 		"admin", g.maybe(func() *tree {
 			return fields("token_file", g.maybe(g.file), "allowed_hosts", g.maybe(func() *tree { return g.oneOrSome(g.text) }))
@@ -341,7 +341,7 @@ func (g generator) gateway(n *tree) {
 func (g generator) upstream() *tree {
 	server, hash := "http://127.0.0.1:9000|h2c://a:1|http://a/", g.IntN(3) == 0
 	n := fields("health_check", g.maybe(func() *tree {
-		return fields("path", g.one("/healthz", "/a?b=c"), "interval", g.maybe(g.duration), "timeout", g.maybe(g.duration), "healthy_threshold", g.maybeOne("1", "100"), "unhealthy_threshold", g.maybeOne("1", "3"))
+		return fields("path", g.one("/healthz", "/a?b=c"), "interval", g.maybe(g.interval), "timeout", g.maybe(g.duration), "healthy_threshold", g.maybeOne("1", "100"), "unhealthy_threshold", g.maybeOne("1", "3"))
 	}), "outlier_detection", g.maybe(func() *tree {
 		return fields("consecutive_failures", g.maybeOne("1", "1000000"), "ejection_time", g.maybe(g.duration))
 	}),
@@ -382,5 +382,5 @@ func (g generator) jwt() *tree {
 	case 1:
 		return fields(append(more, "algorithms", g.one("ES256", "EdDSA"), "jwks_file", g.file())...)
 	}
-	return fields(append(more, "algorithms", g.one("RS256", "PS512"), "jwks_url", g.one("https://a/jwks.json", "http://127.0.0.1:1/j"), "jwks_ca_file", g.maybe(g.file), "jwks_refresh", g.maybe(g.duration), "allow_insecure_jwks_url", g.maybe(g.flag))...)
+	return fields(append(more, "algorithms", g.one("RS256", "PS512"), "jwks_url", g.one("https://a/jwks.json", "http://127.0.0.1:1/j"), "jwks_ca_file", g.maybe(g.file), "jwks_refresh", g.maybe(g.interval), "allow_insecure_jwks_url", g.maybe(g.flag))...)
 }

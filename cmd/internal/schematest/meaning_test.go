@@ -32,7 +32,7 @@ var textMeanings = []meaning{
 // limitMeanings are about the numbers of limits.
 var limitMeanings = []meaning{
 	{why: "numbers that must fit each other", pattern: `takes more than 100 years to refill|holds at most 10000|is more than 10 million a second`},
-	{why: "durations are sums of parts", pattern: `is not between 1ms and 366 days|is not a whole number of microseconds|is "[0-9.]{6,}[a-z]+": write a duration`},
+	{why: "durations are sums of parts", pattern: `is not between 1ms and 366 days|is not a whole number of microseconds|is "[^"]+", which is too long`},
 }
 
 var ruleMeanings = slices.Concat(yamlMeanings, booleanMeanings, textMeanings, limitMeanings, []meaning{
@@ -66,7 +66,7 @@ var testMeanings = slices.Concat(yamlMeanings, textMeanings, []meaning{
 	{why: "the order of times", pattern: `^at: .* is before the request above`},
 	{why: "names that several entries must not share", pattern: `^(name: the test|as: the reservation) at line`},
 	{why: "a reservation that is made elsewhere", pattern: `^settle: no request above is reserved as`},
-	{why: "durations are sums of parts", pattern: `write at most 3660d|is "[0-9.]{6,}[a-z]+": write a duration`},
+	{why: "durations are sums of parts", pattern: `write at most 3660d|is "[^"]+", which is too long`},
 	{why: "the sum of two numbers", pattern: `^expect: allow .* make .* but times is`},
 	{why: "headers that a request has by itself, and values of others", pattern: `^headers: (".*" is not a host|the request has no body|the value of header)|^cookies: "[^"= ]+=.*(;|\\r|\\n).*" is not a cookie`},
 	{why: "hosts, and escapes in a path", pattern: `^request: .*( is not a host|is not valid: parse)`},
@@ -78,7 +78,7 @@ var serviceMeanings = slices.Concat(yamlMeanings, booleanMeanings, textMeanings,
 	{why: ".inf, .5 and 0x10 are numbers to a validator, and FALSE is false", pattern: `\.(inf|nan)|^gateway\.routes\.(host: is \.[0-9]|cors\.methods: "(0[xo]|(?i:true|false)))`},
 	{why: "a reference to something that is declared elsewhere", pattern: `^gateway\.routes\.upstream: (there is no upstream|is ["0-9.+tTfF-].*: (did you mean|write ))|is not set up: write authentication`},
 	{why: "sizes with units are not compared as numbers", pattern: `is not between [0-9]+[KMG]?i?B and`},
-	{why: "durations are sums of parts", pattern: `is "[0-9.]{6,}[a-z]+": write a duration`},
+	{why: "durations are sums of parts", pattern: `is "[^"]+", which is too long|is not between (1s|100ms) and 3650d`},
 	{why: "numbers and sizes that must fit each other", pattern: `is more than max_|is less than 16 times`},
 	{why: "paths and patterns of paths", pattern: `: path "/|is "/[^*{}]*": write a plain path|is "/.*": write a path, such as`},
 	{why: "limits that must fit an algorithm", pattern: `^authentication\.failed_attempts: is ".*[0-9][kM]?\s*/`},

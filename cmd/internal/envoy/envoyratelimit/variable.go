@@ -138,6 +138,23 @@ func duration(name, initial string, field func(*Settings) *time.Duration) variab
 	}}
 }
 
+// minInterval is the minimum interval of a loop. A shorter one would occupy a processor.
+const minInterval = 100 * time.Millisecond
+
+// interval returns a variable for the interval of a loop. Shorter ones than minInterval, except 0, are raised to it.
+func interval(name, initial string, field func(*Settings) *time.Duration) variable {
+	v := duration(name, initial, field)
+	set := v.set
+	v.set = func(s *Settings, value string) error {
+		err := set(s, value)
+		if d := field(s); *d > 0 {
+			*d = max(*d, minInterval)
+		}
+		return err
+	}
+	return v
+}
+
 func list(name string, field func(*Settings) *[]string) variable {
 	return variable{name: name, kind: kindList, set: func(s *Settings, value string) error {
 		*field(s) = nil
