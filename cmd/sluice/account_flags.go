@@ -31,7 +31,7 @@ func (a *account) flags(c *cobra.Command) {
 	f.StringVar(&a.entry.User, "user", "", "user name; attr:user in rules")
 	f.StringVar(&a.entry.Plan, "plan", "", "plan; attr:plan in rules")
 	f.StringVar(&a.entry.Expires, "expires", "", "expiry date (UTC), such as 2027-01-31; invalid from the start of that day")
-	f.StringArrayVar(&a.attributes, "attribute", nil, "additional attribute, NAME=VALUE; attr:NAME in rules; may be repeated")
+	f.StringArrayVar(&a.attributes, "attribute", nil, "additional attribute, `NAME=VALUE`; attr:NAME in rules; may be repeated")
 	f.StringVarP(&a.file, "file", "f", "", kind+" to add the entry to; created if it does not exist")
 	_ = c.MarkFlagFilename("file", "yaml", "yml")
 	for _, name := range []string{"user", "plan", "expires", "attribute"} {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/admincli"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
@@ -57,24 +56,20 @@ func explainCommand() *cobra.Command {
 	}
 	c.ValidArgsFunction = cobra.NoFileCompletions
 	f.rules.flags(c)
-	c.Flags().StringArrayVar(&f.paths, "rules", nil, "rule file or directory; may be repeated (default: current directory)")
+	c.Flags().StringArrayVar(&f.paths, "rules", nil, "rule `file` or directory; may be repeated (default: current directory)")
 	f.request.flags(c)
 	c.Flags().BoolVar(&f.ask, "live", false, "use the rules and the remaining quota of the running service")
 	f.live.adminFlags(c)
-	c.Flags().Int64Var(&f.cost, "cost", 0, "cost of the request instead of the rules' cost (with --domain: hits)")
+	costFlag(c, &f.cost)
 	c.Flags().StringVar(&f.domain, "domain", "", "Envoy domain; the arguments are descriptor entries")
 	c.Flags().StringVar(&f.snapshot, "snapshot", "", "snapshot file of an in-memory store to read usage from")
 	c.Flags().BoolVar(&f.matching, "only-matching", false, "omit rules that do not match")
 	_ = c.RegisterFlagCompletionFunc("rules", term.CompleteRules)
-	term.CompleteFlag(c, "cost")
 	term.CompleteFlag(c, "domain")
 	return c
 }
 
 func (f *explainFlags) run(c *cobra.Command, args []string) error {
-	if f.cost < 0 || f.cost > sluice.MaxCost {
-		return fmt.Errorf("--cost %d: write a number from 1 to %d", f.cost, sluice.MaxCost)
-	}
 	x, err := f.explain(c, args)
 	if err != nil {
 		return err

@@ -37,6 +37,10 @@ func TestHelpTexts(t *testing.T) {
 		}
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			flags++
+			kind, _ := pflag.UnquoteUsage(f)
+			if strings.Contains(kind, "Array") || f.DefValue == "0s" {
+				t.Errorf("%s --%s: the help shows the type %q and the default %q", name, f.Name, kind, f.DefValue)
+			}
 			if f.Usage == "" || headless.MatchString(f.Usage) || vague.MatchString(f.Usage) || strings.HasSuffix(f.Usage, ".") {
 				t.Errorf("%s --%s: the description %q must be an imperative or a noun phrase, without a full stop", name, f.Name, f.Usage)
 			}

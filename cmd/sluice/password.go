@@ -34,7 +34,7 @@ func passwordCommand() *cobra.Command {
 			return a.save(c, "", hash)
 		})
 	a.flags(c)
-	c.Flags().IntVar(&cost, "cost", cost, "bcrypt cost, 10 to 14; each step doubles the time")
+	term.AddNumber(c, &cost, "cost", "", cost, 10, 14, "bcrypt cost, 10 to 14; each step doubles the time", "")
 	term.CompleteFlag(c, "cost")
 	return c
 }

@@ -64,7 +64,7 @@ func queueDeadCommand() *cobra.Command {
 }
 
 func (f *queueList) flags(c *cobra.Command) {
-	c.Flags().IntVarP(&f.limit, "limit", "n", 20, "maximum number of items to show")
+	term.AddNumber(c, &f.limit, "limit", "n", 20, 1, adminclient.MaxQueuePage, "maximum number of items to show", "")
 	c.Flags().StringVar(&f.pageToken, "page-token", "", "token of the next page, as printed below a list")
 	f.live.adminFlags(c)
 	term.CompleteFlag(c, "limit")
@@ -72,9 +72,6 @@ func (f *queueList) flags(c *cobra.Command) {
 }
 
 func (f *queueList) run(c *cobra.Command) error {
-	if f.limit < 1 || f.limit > adminclient.MaxQueuePage {
-		return fmt.Errorf("-n %d: write a number from 1 to %d", f.limit, adminclient.MaxQueuePage)
-	}
 	query := url.Values{"limit": {fmt.Sprint(f.limit)}}
 	if f.state != "" {
 		query.Set("state", f.state)

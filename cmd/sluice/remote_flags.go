@@ -21,6 +21,8 @@ type remoteFlags struct {
 	cfg    adminclient.Config
 	caller bool // the command uses the check API instead of the admin API
 	out    term.Output
+
+	variables []string // environment variables of the flags
 }
 
 // adminFlags adds the flags of commands that use the admin API.
@@ -47,6 +49,7 @@ func (f *remoteFlags) commonFlags(c *cobra.Command) {
 
 // setting adds a flag whose default comes from an environment variable.
 func (f *remoteFlags) setting(c *cobra.Command, value *string, flag, variable, otherwise, usage string) {
+	f.variables = append(f.variables, variable)
 	c.Flags().StringVar(value, flag, cmp.Or(os.Getenv(variable), otherwise), usage+"; env "+variable)
 	if strings.HasPrefix(otherwise, "http") {
 		term.CompleteFlag(c, flag)
@@ -54,6 +57,9 @@ func (f *remoteFlags) setting(c *cobra.Command, value *string, flag, variable, o
 }
 
 func (f *remoteFlags) client(ctx context.Context, stderr io.Writer) (*adminclient.Client, error) {
+	if err := rejectRenamedVariables(f.variables); err != nil {
+		return nil, err
+	}
 	client, err := adminclient.New(ctx, f.cfg)
 	if err == nil && client.Exposed() {
 		fmt.Fprintf(stderr, "warning: the token is sent to %s unencrypted: use https://, or a tunnel to the loopback address of the service\n", f.cfg.Admin)

@@ -47,7 +47,7 @@ func simulateCommand() *cobra.Command {
 	}
 	f.out.AddFlag(c)
 	f.rules.flags(c)
-	c.Flags().StringArrayVar(&f.paths, "rules", nil, "rule file or directory; may be repeated (default: current directory)")
+	c.Flags().StringArrayVar(&f.paths, "rules", nil, "rule `file` or directory; may be repeated (default: current directory)")
 	c.Flags().StringVar(&f.user, "user", "", "attribute for the user name in log lines, such as header:X-User, besides attr:user and basic_user")
 	_ = c.RegisterFlagCompletionFunc("rules", term.CompleteRules)
 	term.CompleteFlag(c, "user")

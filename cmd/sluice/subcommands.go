@@ -1,12 +1,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/sluiceproject/sluice/internal/suggest"
 )
@@ -50,6 +48,9 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 	for _, sub := range c.Commands() {
 		names = append(names, sub.Name())
 	}
+	if now := renamedCommand(c, args[0]); now != "" {
+		return fmt.Errorf("unknown command %q for %q: renamed: write %s %s", args[0], c.CommandPath(), c.CommandPath(), now)
+	}
 	all := "its commands are " + strings.Join(names, ", ")
 	if !c.HasParent() {
 		all = c.CommandPath() + " --help lists its commands"
@@ -61,23 +62,4 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 		}
 	}
 	return fmt.Errorf("unknown command %q for %q: %s", args[0], c.CommandPath(), all)
-}
-
-// wrongFlag adds the most similar flag, or a reference to the help, to the error for an invalid flag.
-func wrongFlag(c *cobra.Command, err error) error {
-	list := c.CommandPath() + " --help lists its flags"
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
-		return fmt.Errorf("%w: %s", err, list)
-	}
-	name := unknown.GetSpecifiedName()
-	if unknown.GetSpecifiedShortnames() != "" {
-		return fmt.Errorf("unknown flag -%s: %s", name, list)
-	}
-	var names []string
-	c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if best := suggest.Closest(name, names); best != "" {
-		return fmt.Errorf("unknown flag --%s: did you mean --%s?", name, best)
-	}
-	return fmt.Errorf("unknown flag --%s: %s", name, list)
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/admincli"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
@@ -39,12 +38,12 @@ func takeCommand() *cobra.Command {
 	c := newCommand("take [METHOD] PATH | --domain DOMAIN KEY=VALUE...", "Check a request, and charge it to its limits",
 		takeLong, takeExample, f.run)
 	c.ValidArgsFunction = cobra.NoFileCompletions
-	c.Flags().IntVarP(&f.times, "times", "n", 1, "number of requests, sent one after the other")
-	c.Flags().Int64Var(&f.cost, "cost", 0, "cost of the request instead of the rules' cost (with --domain: hits)")
+	term.AddNumber(c, &f.times, "times", "n", 1, 1, maxTakes, "number of requests, sent one after the other", "for load tests there is sluice bench")
+	costFlag(c, &f.cost)
 	c.Flags().StringVar(&f.domain, "domain", "", "Envoy domain; the arguments are descriptor entries, with a + between descriptors")
 	f.request.flags(c)
 	f.live.serviceFlags(c)
-	for _, name := range []string{"times", "cost", "domain"} {
+	for _, name := range []string{"times", "domain"} {
 		term.CompleteFlag(c, name)
 	}
 	return c
@@ -75,10 +74,6 @@ func (f *takeFlags) run(c *cobra.Command, args []string) error {
 // check returns the body of the check API's request.
 func (f *takeFlags) check(args []string) (*adminclient.Check, error) {
 	switch {
-	case f.times < 1 || f.times > maxTakes:
-		return nil, fmt.Errorf("-n %d: write a number from 1 to %d; for load tests there is sluice bench", f.times, maxTakes)
-	case f.cost < 0 || f.cost > sluice.MaxCost:
-		return nil, fmt.Errorf("--cost %d: write a number from 1 to %d", f.cost, sluice.MaxCost)
 	case len(args) == 0:
 		return nil, fmt.Errorf("a request is required: write sluice take 'POST /posts', or sluice take --domain auth auth_type=login")
 	}

@@ -35,7 +35,7 @@ func topCommand() *cobra.Command {
 	var f topFlags
 	c := withoutArguments("top", "Show the keys that are denied most often", topLong, topExample, f.run)
 	c.ValidArgsFunction = cobra.NoFileCompletions
-	c.Flags().IntVarP(&f.limit, "limit", "n", 20, "maximum number of keys to show")
+	term.AddNumber(c, &f.limit, "limit", "n", 20, 1, maxTopKeys, "maximum number of keys to show", "")
 	c.Flags().BoolVar(&f.near, "near-limit", false, "show keys with less than 20 % of their limit left instead of denied keys")
 	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "refresh until ctrl-C")
 	term.AddDuration(c, &f.interval, "interval", "", 2*time.Second, "time between refreshes with --watch")
@@ -46,9 +46,6 @@ func topCommand() *cobra.Command {
 }
 
 func (f *topFlags) run(c *cobra.Command) error {
-	if f.limit < 1 || f.limit > maxTopKeys {
-		return fmt.Errorf("-n %d: write a number from 1 to %d", f.limit, maxTopKeys)
-	}
 	if f.interval < minInterval {
 		return fmt.Errorf("--interval %s: write a duration of at least %s", f.interval, minInterval)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"time"
 
@@ -37,7 +38,7 @@ func watchCommand() *cobra.Command {
 		return ruleNames(f.live.completeRules(c)), cobra.ShellCompDirectiveNoFileComp
 	}
 	term.AddDuration(c, &f.interval, "interval", "", time.Second, "time between two updates")
-	c.Flags().IntVarP(&f.count, "intervals", "n", 0, "stop after this number of intervals (default: no limit)")
+	term.AddNumber(c, &f.count, "intervals", "n", 0, 1, math.MaxInt32, "stop after this number of intervals (default: no limit)", "")
 	f.live.adminFlags(c)
 	term.CompleteFlag(c, "interval", "1s", "5s", "1m")
 	term.CompleteFlag(c, "intervals")
@@ -45,11 +46,8 @@ func watchCommand() *cobra.Command {
 }
 
 func (f *watchFlags) run(c *cobra.Command, only []string) error {
-	switch {
-	case f.interval < minInterval:
+	if f.interval < minInterval {
 		return fmt.Errorf("--interval %s: write a duration of at least %s", f.interval, minInterval)
-	case f.count < 0:
-		return fmt.Errorf("-n %d: write the number of intervals to show, at least 1", f.count)
 	}
 	client, err := f.live.client(c.Context(), c.ErrOrStderr())
 	if err != nil {

@@ -59,7 +59,32 @@ func TestWrongUse(t *testing.T) {
 		"status --rulse":  "unknown flag --rulse: did you mean --rules?",
 		"status --nosuch": "unknown flag --nosuch: sluice status --help lists its flags",
 		"status -9":       "unknown flag -9",
-		"queue list -n x": "-n, --limit",
+		"queue list -n x": `-n "x": write a number from 1 to 1000`,
+
+		"take --cost abc /":      `--cost "abc": write a number from 1 to 2^50`,
+		"take --cost 1e3 /":      `--cost "1e3": write a number`,
+		"top --watch=x":          `-w "x": write --watch or --watch=false`,
+		"bench --requests 1e9 x": `-n "1e9": write a whole number`,
+		"bench --rate x x":       `--rate "x": write a number`,
+		"bench --seed -1 x":      "--seed -1: write a whole number of at least 0",
+		"password --cost 4":      "--cost 4: write a number from 10 to 14",
+		"top --interval 1x":      `--interval "1x": write a duration`,
+		"status -o xml":          `-o "xml": write -o text or -o json`,
+		"top -n":                 "-n needs a value",
+		"status --admin x":       "unknown flag --admin: renamed: write --admin-url",
+		"take --service x /":     "renamed: write --service-url",
+		"take --ca x /":          "renamed: write --tls-ca",
+		"status --cert x":        "renamed: write --tls-cert",
+		"status --key x":         "renamed: write --tls-key",
+		"top --near":             "renamed: write --near-limit",
+		"queue list --after 1":   "renamed: write --page-token",
+		"top --number 3":         "renamed: write --limit",
+		"watch --number 3":       "renamed: write --intervals",
+		"explain --matching /":   "renamed: write --only-matching",
+		"bench --callers 3 x":    "renamed: write --concurrency",
+		"bench --cert x x":       "unknown flag --cert: sluice bench --help lists its flags",
+		"bench --thr x x":        "did you mean --threshold?",
+		"queue replay x":         `unknown command "replay" for "sluice queue": renamed: write sluice queue requeue`,
 	} {
 		if _, _, err := sluiceRun(t, strings.Fields(line)...); !strings.Contains(err, want) {
 			t.Errorf("sluice %s: error %s, want %s", line, err, want)
@@ -88,5 +113,30 @@ func TestDurationsInDays(t *testing.T) {
 	})
 	if n < 5 {
 		t.Errorf("only %d flags take a duration", n)
+	}
+}
+
+// Variables with their old names are errors, because the command would act on another service. A new name takes precedence.
+func TestRenamedVariables(t *testing.T) {
+	for old, test := range map[string]struct{ line, want string }{
+		"SLUICE_ADMIN":   {"status", "SLUICE_ADMIN: renamed: set SLUICE_ADMIN_URL"},
+		"SLUICE_SERVICE": {"take /", "SLUICE_SERVICE: renamed: set SLUICE_SERVICE_URL"},
+		"SLUICE_CA":      {"top", "SLUICE_CA: renamed: set SLUICE_TLS_CA"},
+		"SLUICE_CERT":    {"queue list", "SLUICE_CERT: renamed: set SLUICE_TLS_CERT"},
+		"SLUICE_KEY":     {"explain --live /", "SLUICE_KEY: renamed: set SLUICE_TLS_KEY"},
+	} {
+		t.Run(old, func(t *testing.T) {
+			t.Setenv(old, "x")
+			t.Setenv("SLUICE_ADMIN_URL", "")
+			if code, _, err := sluiceRun(t, strings.Fields(test.line)...); code != term.ExitWrong || !strings.Contains(err, test.want) {
+				t.Errorf("sluice %s: exit %d, %s; want %q", test.line, code, err, test.want)
+			}
+		})
+	}
+	t.Setenv("SLUICE_SERVICE", "x") // not a variable of this command
+	t.Setenv("SLUICE_ADMIN", "x")
+	t.Setenv("SLUICE_ADMIN_URL", "ftp://x")
+	if _, _, err := sluiceRun(t, "status"); !strings.Contains(err, `"ftp://x" is not a valid URL`) {
+		t.Errorf("the old names of other variables are rejected: %s", err)
 	}
 }

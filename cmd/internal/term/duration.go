@@ -39,6 +39,9 @@ type durationFlag struct{ to *time.Duration }
 func AddDuration(c *cobra.Command, to *time.Duration, name, shorthand string, value time.Duration, usage string) {
 	*to = value
 	c.Flags().VarP(durationFlag{to}, name, shorthand, usage)
+	if value == 0 {
+		c.Flags().Lookup(name).DefValue = "" // the help shows no default
+	}
 }
 
 // String returns the duration in the format of Duration.
