@@ -9,6 +9,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
+	"strings"
 	"time"
 )
 
@@ -69,10 +71,25 @@ func (c *Client) call(ctx context.Context, method, path string, body, response a
 	if resp.StatusCode != http.StatusOK {
 		return nil, c.admin.identify(ctx, "admin", c.admin.problem(resp, path, raw))
 	}
-	if err := json.Unmarshal(raw, response); err != nil {
+	if err := json.Unmarshal(raw, response); err != nil || !hasFirstField(raw, response) {
 		return nil, c.admin.foreign(resp, path)
 	}
 	return raw, nil
+}
+
+// hasFirstField reports whether a body has the first field of response, a pointer to a struct. Other servers respond to any path
+// with {} or null, and json.Unmarshal accepts both.
+func hasFirstField(raw []byte, response any) bool {
+	t := reflect.TypeOf(response).Elem()
+	for t.Kind() == reflect.Struct && t.NumField() > 0 && t.Field(0).Anonymous {
+		t = t.Field(0).Type
+	}
+	if t.Kind() != reflect.Struct || t.NumField() == 0 {
+		return true
+	}
+	name, _, _ := strings.Cut(t.Field(0).Tag.Get("json"), ",")
+	var fields map[string]json.RawMessage
+	return json.Unmarshal(raw, &fields) == nil && fields[name] != nil
 }
 
 // Check sends a check to the check API. A denial is not an error.

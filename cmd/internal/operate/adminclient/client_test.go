@@ -173,6 +173,9 @@ func TestForeignAnswers(t *testing.T) {
 	}{
 		{200, "text/html", "<html>"},
 		{200, "application/json", "[1"},
+		{200, "application/json", "{}"},
+		{200, "application/json", "null"},
+		{200, "application/json", `{"status":"ok"}`},
 		{404, "text/plain", "404 page not found"},
 		{500, "application/json", `{"error":"x"}`},
 		{200, "application/problem+json", "x"},
@@ -206,6 +209,20 @@ func TestForeignAnswers(t *testing.T) {
 			if !errors.As(err, &problem) || !problem.Foreign || problem.Status != answer.status {
 				t.Errorf("%s of %+v: %v", what, answer, err)
 			}
+		}
+	}
+}
+
+// A response of another server is foreign for every kind of response: {} has none of its fields.
+func TestForeignObjects(t *testing.T) {
+	c := client(t, adminclient.Config{Admin: serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })})
+	for _, response := range []any{
+		new(adminmsg.Status), new(adminmsg.Rules), new(adminmsg.Top), new(adminmsg.KeyPage), new(adminmsg.QueuePage), new(adminmsg.QueueItem),
+		new(adminmsg.Peeked), new(adminmsg.Changed), new(adminmsg.Blocked), new(adminmsg.RuleWasReset), new(adminmsg.Suspended), new(adminmsg.Reloaded),
+	} {
+		var problem *adminclient.ProblemError
+		if _, err := c.Post(t.Context(), "/v1/x", struct{}{}, response); !errors.As(err, &problem) || !problem.Foreign {
+			t.Errorf("%T: {} returns %v", response, err)
 		}
 	}
 }
