@@ -45,17 +45,9 @@ func wrongFlag(c *cobra.Command, err error) error {
 
 // similarFlag returns the flag of c that is most similar to name, or the only one that begins with it, or "".
 func similarFlag(c *cobra.Command, name string) string {
-	var names, longer []string
-	c.Flags().VisitAll(func(f *pflag.Flag) {
-		names = append(names, f.Name)
-		if strings.HasPrefix(f.Name, name) {
-			longer = append(longer, f.Name)
-		}
-	})
-	if len(longer) == 1 {
-		return longer[0]
-	}
-	return suggest.Closest(name, names)
+	var names []string
+	c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return suggest.ClosestOrLonger(name, names)
 }
 
 // flagName returns the shortest form of a flag.

@@ -57,7 +57,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/edge/domainname": {},
 
 	// Request bodies.
-	"cmd/internal/jsonbody": {},
+	"cmd/internal/jsonbody": {"internal/suggest"},
 
 	// Stores, their shared code, and the conformance suite.
 	"internal/storekit":  {".", "internal/private", "internal/step", "internal/group"},
@@ -165,7 +165,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/rulework/explain": {".", "rules", "httplimit", "cmd/internal/rulework/sample", "cmd/internal/term"},
 
 	// The service: the admin API.
-	"cmd/internal/operate/adminapi": {".", "cmd/internal/jsonbody", "rules", "internal/plainfile", "httplimit", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/keyenc", "internal/bounds", "internal/problem", "internal/quota", "internal/strictyaml"},
+	"cmd/internal/operate/adminapi": {".", "cmd/internal/jsonbody", "internal/suggest", "rules", "internal/plainfile", "httplimit", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/keyenc", "internal/bounds", "internal/problem", "internal/quota", "internal/strictyaml"},
 
 	// The gateway: upstream servers.
 	"cmd/internal/gateway/upstream": {"internal/bounds", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},

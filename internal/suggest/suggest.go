@@ -25,6 +25,21 @@ func Closest(written string, words []string) string {
 	return best
 }
 
+// ClosestOrLonger returns the only word that begins with written, in the same case, or the closest word, or "".
+func ClosestOrLonger(written string, words []string) string {
+	longer, n := "", 0
+	for _, word := range words {
+		if len(written) > 2 && strings.HasPrefix(word, written) {
+			longer = word
+			n++
+		}
+	}
+	if n == 1 {
+		return longer
+	}
+	return Closest(written, words)
+}
+
 // distance returns the minimum number of insertions, removals, changes and swaps of adjacent letters that turn a into
 // b. Neither may be longer than maxWord.
 func distance(a, b string) int {

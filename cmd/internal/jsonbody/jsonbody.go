@@ -2,14 +2,9 @@
 package jsonbody
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"strings"
-	"unicode/utf8"
 )
 
 // Errors of reading a body, before it is decoded.
@@ -43,24 +38,4 @@ func Read(body io.Reader, buf []byte, maximum int) ([]byte, error) {
 			return buf, ErrUnreadable
 		}
 	}
-}
-
-// Decode decodes one JSON value. Unknown fields are errors, because they would be ignored silently. Errors are for clients of an
-// API.
-func Decode(body []byte, to any) error {
-	switch {
-	case !utf8.Valid(body):
-		return errors.New("the body is not UTF-8")
-	case len(bytes.TrimSpace(body)) == 0:
-		return errors.New("the body is empty: send JSON, see docs/service.md")
-	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return fmt.Errorf("the body is invalid: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the JSON in the body")
-	}
-	return nil
 }

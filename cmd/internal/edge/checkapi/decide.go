@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"strconv"
 	"time"
 
@@ -93,7 +94,7 @@ func (c *call) match(q *check) (result checkResult, p *rejection) {
 
 // matchFault returns the text of an error of Match, with a hint how to fix the attributes.
 func matchFault(err error) string {
-	text := err.Error()
+	text := strings.TrimPrefix(err.Error(), "rules: ")
 	switch {
 	case errors.Is(err, rules.ErrAmbiguousPath):
 		text += `: send the path as the client did, escaped and without the query, such as "/posts"`

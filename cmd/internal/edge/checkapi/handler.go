@@ -150,6 +150,9 @@ func (c *call) read(r *http.Request) *rejection {
 	if p := checkType(r); p != nil {
 		return p
 	}
+	if r.URL.RawQuery != "" {
+		return &rejection{status: http.StatusBadRequest, detail: "this API takes no query parameters: write the fields into the body"}
+	}
 	if r.ContentLength > MaxBody {
 		bounds.CheckBody.Reached()
 		return tooLarge

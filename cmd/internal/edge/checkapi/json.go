@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 	"unsafe"
 
+	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
@@ -162,7 +163,7 @@ func (r *reader) field(names []string, seen *uint32) (int, *fault) {
 		return i, nil
 	}
 	known := strings.Join(names, ", ")
-	if best := suggest.Closest(name, names); best != "" {
+	if best := suggest.ClosestOrLonger(name, names); best != "" {
 		return 0, faultf("unknown field %q: did you mean %q? The fields are %s", shown(name), best, known)
 	}
 	return 0, faultf("unknown field %q: the fields are %s", shown(name), known)
@@ -240,12 +241,12 @@ func (r *reader) bool() (bool, *fault) {
 	return false, r.wrong("true or false")
 }
 
-// int reads an integer from min, which must be at most 0, to max.
+// int reads an integer from min to max.
 func (r *reader) int(min, max int64) (int64, *fault) {
 	want := func() string {
-		return "a whole number from " + strconv.FormatInt(min, 10) + " to " + strconv.FormatInt(max, 10)
+		return "a whole number from " + bound(min) + " to " + bound(max)
 	}
-	if c := r.peek(); (c < '0' || c > '9') && (c != '-' || min == 0) {
+	if c := r.peek(); (c < '0' || c > '9') && c != '-' {
 		return 0, r.wrong(want())
 	}
 	from := r.at
@@ -259,6 +260,17 @@ func (r *reader) int(min, max int64) (int64, *fault) {
 		return 0, faultf("%s is not %s", shown(text), want())
 	}
 	return n, nil
+}
+
+// bound formats the bound of a number: 2^50 is readable, its digits are not.
+func bound(n int64) string {
+	switch n {
+	case sluice.MaxCost:
+		return "2^50"
+	case -sluice.MaxCost:
+		return "-2^50"
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // string reads a string. want describes it in errors.

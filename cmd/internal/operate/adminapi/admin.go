@@ -12,6 +12,7 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
+	"github.com/sluiceproject/sluice/internal/suggest"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -136,13 +137,16 @@ func (a *api) route(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	methods, ok := a.routes[r.URL.Path]
 	if !ok {
-		return nil, problemf(http.StatusNotFound, "no such path: GET /openapi.yaml lists the paths of this API")
+		return nil, a.noSuchPath(r.URL.Path)
 	}
 	method := r.Method
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
 	if h := methods[method]; h != nil {
+		if err := checkParameters(r); err != nil {
+			return nil, err
+		}
 		if method != http.MethodGet {
 			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		}
@@ -155,6 +159,18 @@ func (a *api) route(w http.ResponseWriter, r *http.Request) (any, error) {
 	slices.Sort(allowed)
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
 	return nil, problemf(http.StatusMethodNotAllowed, "method not allowed: %s supports %s", r.URL.Path, strings.Join(allowed, " and "))
+}
+
+// noSuchPath returns the error for an unknown path, with the most similar one.
+func (a *api) noSuchPath(path string) error {
+	const list = "GET /openapi.yaml lists the paths of this API"
+	if path == "/v1/queue/replay" { // before the first release
+		return problemf(http.StatusNotFound, "no such path: renamed: write /v1/queue/requeue")
+	}
+	if best := suggest.Closest(path, slices.Sorted(maps.Keys(a.routes))); best != "" {
+		return problemf(http.StatusNotFound, "no such path: did you mean %s? %s", best, list)
+	}
+	return problemf(http.StatusNotFound, "no such path: %s", list)
 }
 
 func (a *api) metrics(w http.ResponseWriter, r *http.Request) (any, error) {

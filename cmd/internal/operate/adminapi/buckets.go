@@ -124,7 +124,7 @@ func (a *api) block(_ http.ResponseWriter, r *http.Request) (any, error) {
 	buckets, err := a.selected(r, set, &in, &in.Selector)
 	length, wrong := strictyaml.ParseDuration(in.Duration)
 	if err == nil && (wrong != nil || length < 0 || length > maxBlock) {
-		err = problemf(http.StatusBadRequest, `duration: write a duration of at most 366d, such as "10m" or "1d"; "0s" lifts a block`)
+		err = problemf(http.StatusBadRequest, `duration: %.40q: write a duration of at most 366d, such as "10m" or "1d"; "0s" lifts a block`, in.Duration)
 	}
 	if err == nil {
 		err = a.Limiter.BlockBuckets(context.WithoutCancel(r.Context()), length, buckets...)
@@ -148,7 +148,7 @@ func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if text := r.URL.Query().Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > 1000 {
-			return nil, problemf(http.StatusBadRequest, "limit: write 1 to 1000 keys per page")
+			return nil, problemf(http.StatusBadRequest, "limit: %.40q: write 1 to 1000 keys per page", text)
 		}
 		q.PageSize = n
 	}

@@ -200,3 +200,40 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 }
+
+// The query parameters of the handlers are those of the file.
+func TestParametersOfOpenAPI(t *testing.T) {
+	c, err := theContract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, operations := range c.paths {
+		if !strings.HasPrefix(path, "/v1/") {
+			continue
+		}
+		names := []string{}
+		for _, operation := range operations {
+			operation, _ := operation.(map[string]any)
+			described, _ := operation["parameters"].([]any)
+			for _, p := range described {
+				names = append(names, p.(map[string]any)["name"].(string))
+			}
+		}
+		o := newOffice(t, memstore.New(), kept(t))
+		method := "POST"
+		if operations["get"] != nil {
+			method = "GET"
+		} else if operations["put"] != nil {
+			method = "PUT"
+		}
+		got := o.ask(method, path+"?nosuch=1", "", "X-Sluice-Admin", "1")
+		if got.status != 400 || !strings.Contains(got.body, `unknown parameter \"nosuch\"`) {
+			t.Errorf("%s %s?nosuch=1: %d %s", method, path, got.status, got.body)
+		}
+		for _, name := range names {
+			if !strings.Contains(got.body, name) {
+				t.Errorf("%s: the error does not name the parameter %s: %s", path, name, got.body)
+			}
+		}
+	}
+}

@@ -80,9 +80,23 @@ func writeBody(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(b, '\n'))
 }
 
+// readNothing returns an error unless the body of a request is empty or an object without fields.
+func readNothing(r *http.Request) error {
+	b, err := jsonbody.Read(r.Body, nil, maxBody)
+	if err == nil && len(b) == 0 {
+		return nil
+	}
+	return decode(b, err, &struct{}{})
+}
+
 // readJSON decodes the body of a request into to, a pointer.
 func readJSON(r *http.Request, to any) error {
 	b, err := jsonbody.Read(r.Body, nil, maxBody)
+	return decode(b, err, to)
+}
+
+// decode decodes a body into to. err is the error of reading it.
+func decode(b []byte, err error, to any) error {
 	if errors.Is(err, jsonbody.ErrTooLarge) {
 		bounds.AdminBody.Reached()
 		return problemf(http.StatusRequestEntityTooLarge, "body larger than %d bytes: send less in one request", maxBody)

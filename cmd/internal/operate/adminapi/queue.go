@@ -64,18 +64,18 @@ func (a *api) listQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if text := query.Get("limit"); text != "" {
 		var err error
 		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > 1000 {
-			return nil, problemf(http.StatusBadRequest, "limit: write 1 to 1000 items per page")
+			return nil, problemf(http.StatusBadRequest, "limit: %.40q: write 1 to 1000 items per page", text)
 		}
 	}
 	state := query.Get("state")
 	switch state {
 	case "", "queued", "delivering", "dead", "done", "cancelled":
 	default:
-		return nil, problemf(http.StatusBadRequest, "state: write queued, delivering, dead, done or cancelled, or leave it out for queued, delivering and dead items")
+		return nil, problemf(http.StatusBadRequest, "state: %.40q: write queued, delivering, dead, done or cancelled, or leave it out for queued, delivering and dead items", state)
 	}
 	token := query.Get("page_token")
 	if _, err := strconv.ParseUint(token, 10, 64); token != "" && err != nil {
-		return nil, problemf(http.StatusBadRequest, "page_token: write the next_page_token of the previous page")
+		return nil, problemf(http.StatusBadRequest, "page_token: %.40q is not a next_page_token: write that of the previous page, or leave it out for the first page", token)
 	}
 	items, next, err := a.Queue.List(r.Context(), state, token, limit)
 	if err != nil {

@@ -134,6 +134,10 @@ func (a *api) kill(r *http.Request, what string, do func(...string), known []str
 
 // reload reloads the rule files.
 func (a *api) reload(_ http.ResponseWriter, r *http.Request) (any, error) {
+	if err := readNothing(r); err != nil {
+		a.audit(r, "reload", "", err)
+		return nil, err
+	}
 	if a.Reload == nil {
 		err := problemf(http.StatusConflict, "no rule files to reload, the rules are built in: set rules.paths in the configuration")
 		a.audit(r, "reload", "", err)
@@ -182,7 +186,7 @@ func (a *api) logLevel(_ http.ResponseWriter, r *http.Request) (any, error) {
 	err := readJSON(r, &in)
 	level, known := levels[in.Level]
 	if err == nil && !known {
-		err = problemf(http.StatusBadRequest, "level: write debug, info, warn or error")
+		err = problemf(http.StatusBadRequest, "level: %.40q: write debug, info, warn or error", in.Level)
 	}
 	if err != nil {
 		a.audit(r, "log level", "", err)

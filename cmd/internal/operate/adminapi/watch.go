@@ -20,16 +20,16 @@ func (a *api) top(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if text := query.Get("limit"); text != "" {
 		var err error
 		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > 1000 {
-			return nil, problemf(http.StatusBadRequest, "limit: write 1 to 1000 keys")
+			return nil, problemf(http.StatusBadRequest, "limit: %.40q: write 1 to 1000 keys", text)
 		}
 	}
 	of := a.Denied
-	switch query.Get("by") {
+	switch by := query.Get("by"); by {
 	case "", "denied":
 	case "near_limit":
 		of = a.Near
 	default:
-		return nil, problemf(http.StatusBadRequest, "by: write denied for the keys denied most often, or near_limit for those closest to their limit")
+		return nil, problemf(http.StatusBadRequest, "by: %.40q: write denied for the keys denied most often, or near_limit for those closest to their limit", by)
 	}
 	return adminmsg.Top{Since: a.started.UTC(), Entries: topOf(a.Rules(), of, limit)}, nil
 }
@@ -58,7 +58,7 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) (any, error) {
 	if text := r.URL.Query().Get("interval"); text != "" {
 		var err error
 		if every, err = time.ParseDuration(text); err != nil || every < minWatchInterval || every > maxWatchInterval {
-			return nil, problemf(http.StatusBadRequest, "interval: write a duration between %v and %v, such as 1s", minWatchInterval, maxWatchInterval)
+			return nil, problemf(http.StatusBadRequest, "interval: %.40q: write a duration between %v and %v, such as 1s", text, minWatchInterval, maxWatchInterval)
 		}
 	}
 	select {

@@ -39,7 +39,7 @@ func (k Key) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON implements json.Unmarshaler. It returns an error unless b is an object whose values are strings.
 func (k *Key) UnmarshalJSON(b []byte) error {
-	const want = `key: write an object whose values are strings, such as {"user": "ada"}`
+	const want = `write an object whose values are strings, such as {"user": "ada"}`
 	d := json.NewDecoder(bytes.NewReader(b))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return errors.New(want)
