@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,13 +15,17 @@ import (
 type simulateFlags struct {
 	out   term.Output
 	rules ruleFlags
+	logs  logFlags
 	paths []string
 	user  string
 }
 
 const simulateLong = `Replay access logs through rules: the requests of the logs, at the times in the logs, decided by the service's limiter on
-a virtual clock. Supported formats are the access log of the gateway and the common and combined formats of nginx and
-Apache, optionally compressed with gzip; - reads standard input. Several logs are merged in order of time.
+a virtual clock. Formats are detected: the access log of Sluice, and those of nginx, Apache, Envoy, Istio, Caddy, Traefik
+and AWS load balancers, CSV and JSON lines, optionally compressed with gzip or zstd. - reads standard input. Several logs
+are merged in order of time. Values of --format:
+
+  sluice, combined, common, nginx-json, envoy, envoy-json, istio, caddy, traefik, traefik-json, alb, csv, json
 
 Attributes that a rule uses and the log does not contain are listed. The simulation treats such requests as requests
 without the attribute.
@@ -33,7 +35,9 @@ Exit codes: 0, or 2 if rules or logs cannot be read.`
 const simulateExample = `  sluice simulate --rules rules/ /var/log/nginx/access.log
   sluice simulate --rules rules/ access.log.1.gz access.log
   sluice simulate --rules rules/ --user header:X-User access.log -o json
-  zstdcat access.log.zst | sluice simulate --rules rules/ -`
+  sluice simulate --rules rules/ --trusted-proxies 10.0.0.0/8 access.log
+  sluice simulate --rules rules/ --columns time=TIMESTAMP,user=account requests.csv
+  journalctl -o cat -u nginx | sluice simulate --rules rules/ -`
 
 func simulateCommand() *cobra.Command {
 	var f simulateFlags
@@ -47,8 +51,9 @@ func simulateCommand() *cobra.Command {
 	}
 	f.out.AddFlag(c)
 	f.rules.flags(c)
+	f.logs.flags(c)
 	c.Flags().StringArrayVar(&f.paths, "rules", nil, "rule `file` or directory; may be repeated (default: current directory)")
-	c.Flags().StringVar(&f.user, "user", "", "attribute for the user name in log lines, such as header:X-User, besides attr:user and basic_user")
+	c.Flags().StringVar(&f.user, "user", "", "`attribute` for the user of a line, such as header:X-User")
 	_ = c.RegisterFlagCompletionFunc("rules", term.CompleteRules)
 	term.CompleteFlag(c, "user")
 	return c
@@ -64,8 +69,11 @@ func (f *simulateFlags) run(c *cobra.Command, names []string) error {
 		return err
 	}
 	defer closeAll()
-	progress := &simulateProgress{w: c.ErrOrStderr(), began: time.Now()}
-	report, err := simulate.Replay(c.Context(), simulate.Config{Set: loaded.Set, Logs: sources, User: f.user, Progress: progress.report})
+	progress := term.NewProgress(c.ErrOrStderr(), "sluice simulate", "request")
+	report, err := simulate.Replay(c.Context(), simulate.Config{
+		Set: loaded.Set, Logs: sources, Options: f.logs.options(), User: f.user, Progress: progress.Report,
+	})
+	progress.End()
 	if errors.Is(err, simulate.ErrNoRequests) {
 		return unreadable(report)
 	}
@@ -81,31 +89,9 @@ func (f *simulateFlags) run(c *cobra.Command, names []string) error {
 // unreadable returns the error for logs that contain no requests.
 func unreadable(r *simulate.Report) error {
 	for i := range r.Logs {
-		if l := &r.Logs[i]; l.Bad > 0 {
-			return fmt.Errorf("%s: no line has a supported access log format; line %d: %w", term.Printable(l.Name), l.Faults[0].Line, l.Faults[0].Err)
-		}
-	}
-	for i := range r.Logs {
 		if l := &r.Logs[i]; l.Skipped > 0 {
 			return fmt.Errorf("%s: no request is subject to rules: the log contains only CORS preflights, requests below /.sluice and deliveries of queued requests", term.Printable(l.Name))
 		}
 	}
 	return errors.New("the logs contain no lines")
 }
-
-// simulateProgress periodically prints the progress of a long replay.
-type simulateProgress struct {
-	w     io.Writer
-	began time.Time
-	last  time.Duration // since began, of the last line printed
-}
-
-func (p *simulateProgress) report(requests int64) {
-	if d := time.Since(p.began); d-p.last >= progressInterval {
-		p.last = d
-		fmt.Fprintf(p.w, "sluice simulate: %d requests, %.0f/s\n", requests, float64(requests)/d.Seconds())
-	}
-}
-
-// progressInterval is the time between two progress lines.
-const progressInterval = 5 * time.Second

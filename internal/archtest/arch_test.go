@@ -124,7 +124,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/operate/telemetry":   {".", "internal/plainfile", "cmd/internal/edge/rls"},
 	"cmd/internal/testenv/openapitest": {},
 	"cmd/internal/testenv/otlptest":    {},
-	"cmd/internal/operate/accesslog":   {"cmd/internal/operate/logwriter"},
+	"cmd/internal/operate/accesslog":   {"cmd/internal/jsonline", "cmd/internal/operate/logwriter"},
 
 	// The service: forward authentication for proxies.
 	"cmd/internal/edge/forwardauth":        {".", "rules", "internal/admission", "internal/quota", "internal/problem"},
@@ -158,7 +158,8 @@ var mayImport = map[string][]string{
 	"cmd/internal/term":                {"internal/plainfile", "internal/strictyaml"}, // tables, colours, exit codes
 
 	// Simulation of rules on recorded traffic.
-	"cmd/internal/traffic/logs":     {"internal/plainfile", "cmd/internal/operate/accesslog"},
+	"cmd/internal/jsonline":         {},
+	"cmd/internal/traffic/logs":     {"internal/clientip", "internal/keyenc", "internal/plainfile", "cmd/internal/jsonline", "cmd/internal/operate/accesslog"},
 	"cmd/internal/traffic/simulate": {".", "rules", "memstore", "internal/match", "internal/pairs", "cmd/internal/operate/accesslog", "cmd/internal/traffic/logs", "cmd/internal/term"},
 
 	// The remaining quota of a request under all its rules.

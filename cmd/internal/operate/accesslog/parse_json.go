@@ -1,66 +1,45 @@
 package accesslog
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/sluiceproject/sluice/cmd/internal/jsonline"
 )
 
-var errJSON = errors.New("not a JSON object")
-
-// parseJSON reads a line that appendJSON or a later version of it wrote: unknown fields are ignored. It reads flat objects
-// and is several times as fast as encoding/json.
-func parseJSON(line string, r *Record) error {
-	s := scanner{line, 1}
-	for first := true; ; first = false {
-		s.space()
-		if s.take('}') {
-			break
+// ParseJSON reads a line that a [Log] or a later version of it wrote: unknown fields are ignored.
+func ParseJSON(line string, r *Record) error {
+	s := jsonline.New(line)
+	err := s.Object(func(name string) error {
+		if s.Next() == '"' {
+			v, ok := s.Text()
+			if !ok {
+				return jsonline.ErrObject
+			}
+			return setText(name, v, r)
 		}
-		if !first && !s.take(',') {
-			return errJSON
+		v, ok := s.Raw()
+		if !ok {
+			return jsonline.ErrObject
 		}
-		s.space()
-		name, ok := s.text()
-		if s.space(); !ok || !s.take(':') {
-			return errJSON
-		}
-		s.space()
-		if err := s.value(name, r); err != nil {
-			return err
-		}
-	}
-	if s.space(); s.at != len(line) {
-		return errJSON
+		return setNumber(name, v, r)
+	})
+	if err == nil {
+		err = s.End()
 	}
 	switch {
+	case err != nil:
+		return err
 	case r.Time.IsZero():
 		return errors.New(`"time" is missing`)
 	case r.Method == "" && r.Path == "":
 		return errors.New(`"method" and "path" are missing`)
 	}
 	return nil
-}
-
-// value reads the value of a field into the record.
-func (s *scanner) value(name string, r *Record) error {
-	if s.at < len(s.s) && s.s[s.at] == '"' {
-		v, ok := s.text()
-		if !ok {
-			return errJSON
-		}
-		return setText(name, v, r)
-	}
-	v, ok := s.raw()
-	if !ok {
-		return errJSON
-	}
-	return setNumber(name, v, r)
 }
 
 func setText(name, v string, r *Record) error {
@@ -143,73 +122,4 @@ func seconds(v string) (time.Duration, error) {
 		return 0, strconv.ErrRange
 	}
 	return time.Duration(math.Round(f*1e6)) * time.Microsecond, nil
-}
-
-// scanner reads the tokens of a line of JSON.
-type scanner struct {
-	s  string
-	at int
-}
-
-func (s *scanner) space() {
-	for s.at < len(s.s) && strings.IndexByte(" \t\r", s.s[s.at]) >= 0 {
-		s.at++
-	}
-}
-
-func (s *scanner) take(c byte) bool {
-	if s.at < len(s.s) && s.s[s.at] == c {
-		s.at++
-		return true
-	}
-	return false
-}
-
-// text reads a string. Without escapes the result shares the memory of the line.
-func (s *scanner) text() (string, bool) {
-	if !s.take('"') {
-		return "", false
-	}
-	from, plain := s.at, true
-	for ; s.at < len(s.s); s.at++ {
-		switch s.s[s.at] {
-		case '\\':
-			plain = false
-			s.at++
-		case '"':
-			s.at++
-			if plain {
-				return s.s[from : s.at-1], true
-			}
-			var v string
-			err := json.Unmarshal([]byte(s.s[from-1:s.at]), &v)
-			return v, err == nil
-		}
-	}
-	return "", false
-}
-
-// raw reads a value that is not a string, nested values included.
-func (s *scanner) raw() (string, bool) {
-	from, depth := s.at, 0
-	for s.at < len(s.s) {
-		switch s.s[s.at] {
-		case '"':
-			if _, ok := s.text(); !ok {
-				return "", false
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']', ',':
-			if depth == 0 {
-				return strings.TrimRight(s.s[from:s.at], " \t"), s.at > from
-			}
-			if s.s[s.at] != ',' {
-				depth--
-			}
-		}
-		s.at++
-	}
-	return "", false
 }

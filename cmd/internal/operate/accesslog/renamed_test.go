@@ -6,7 +6,7 @@ import "testing"
 // unknown client.
 func TestRenamedField(t *testing.T) {
 	var r Record
-	if err := parseJSON(`{"time":"2026-01-02T15:04:05Z","client":"192.0.2.1"}`, &r); err == nil || err.Error() != "client: renamed: write client_ip" {
+	if err := ParseJSON(`{"time":"2026-01-02T15:04:05Z","client":"192.0.2.1"}`, &r); err == nil || err.Error() != "client: renamed: write client_ip" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -8,6 +8,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
+// Source is a log.
+type Source struct {
+	Name   string
+	Reader io.Reader // lines, plain or compressed by gzip or zstd
+	Size   int64     // of Reader in bytes, as it is stored, or 0 if unknown
+}
+
 // Open opens logs by name; - is standard input. closeAll closes the files.
 func Open(ctx context.Context, names []string, stdin io.Reader) (sources []Source, closeAll func(), err error) {
 	var files []*os.File
@@ -27,11 +34,13 @@ func Open(ctx context.Context, names []string, stdin io.Reader) (sources []Sourc
 			return nil, nil, plainfile.Explain(name, err)
 		}
 		files = append(files, f)
-		var reader io.Reader = f
-		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-			reader = plainfile.Interruptible(ctx, f)
+		source := Source{Name: name, Reader: f}
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			source.Size = info.Size()
+		} else {
+			source.Reader = plainfile.Interruptible(ctx, f)
 		}
-		sources = append(sources, Source{Name: name, Reader: reader})
+		sources = append(sources, source)
 	}
 	return sources, closeAll, nil
 }

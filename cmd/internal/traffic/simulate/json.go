@@ -52,10 +52,15 @@ type simulatedOver struct {
 }
 
 type simulatedLog struct {
-	Name    string           `json:"name"`
-	Lines   int              `json:"lines"`
-	Invalid int              `json:"invalid_lines"`
-	Errors  []simulatedError `json:"errors"`
+	Name       string           `json:"name"`
+	Format     string           `json:"format"`
+	Columns    string           `json:"columns"` // fields of CSV and JSON logs by attribute
+	Resolution float64          `json:"time_resolution_seconds"`
+	Disorder   float64          `json:"max_disorder_seconds"`
+	Lines      int              `json:"lines"`
+	Invalid    int              `json:"invalid_lines"`
+	Hosts      int64            `json:"host_name_requests"`
+	Errors     []simulatedError `json:"errors"`
 }
 
 type simulatedError struct {
@@ -84,8 +89,12 @@ func (r *Report) JSON() *ReportJSON {
 		s.Rules = append(s.Rules, one)
 	}
 	for i := range r.Logs {
-		l := simulatedLog{Name: r.Logs[i].Name, Lines: r.Logs[i].Lines, Invalid: r.Logs[i].Bad, Errors: []simulatedError{}}
-		for _, f := range r.Logs[i].Faults {
+		from := &r.Logs[i]
+		l := simulatedLog{
+			Name: from.Name, Format: from.Format, Columns: from.Mapping, Resolution: from.Resolution.Seconds(), Disorder: from.Disorder.Seconds(),
+			Lines: from.Lines, Invalid: from.Bad, Hosts: from.Hosts, Errors: []simulatedError{},
+		}
+		for _, f := range from.Faults {
 			l.Errors = append(l.Errors, simulatedError{f.Line, f.Err.Error(), f.Text})
 		}
 		s.Logs = append(s.Logs, l)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -62,9 +63,8 @@ func asks(r *rules.Rule) []string {
 	return all
 }
 
-// missingFields returns the references of a rule that no line of the log contains.
-func (r *replay) missingFields(rule *rules.Rule) []string {
-	lacks := []string{}
+// sourcesOf returns the references that a rule uses, attributes of the rule set replaced by their sources.
+func (r *replay) sourcesOf(rule *rules.Rule) (all []string) {
 	for _, ref := range asks(rule) {
 		from := []rules.Ref{{Name: ref}}
 		for i := range r.set.Config().Attributes {
@@ -73,9 +73,38 @@ func (r *replay) missingFields(rule *rules.Rule) []string {
 			}
 		}
 		for _, f := range from {
-			if !r.sees(f.Name) && !slices.Contains(lacks, f.Name) {
-				lacks = append(lacks, f.Name)
+			if !slices.Contains(all, f.Name) {
+				all = append(all, f.Name)
 			}
+		}
+	}
+	return all
+}
+
+// wants notes the headers and fields of a rule that are looked up in the lines of the log.
+func (r *replay) wants(rule *rules.Rule) {
+	for _, ref := range r.sourcesOf(rule) {
+		f, ok := fieldOf(ref)
+		if ok && known(&f, r.user) == 0 && !slices.ContainsFunc(r.unseen, func(o rules.Field) bool { return o.Kind == f.Kind && o.Name == f.Name }) {
+			r.unseen = append(r.unseen, f)
+		}
+	}
+}
+
+// lookUp removes the fields that a line has from unseen.
+func (r *replay) lookUp(e *logs.Entry) {
+	r.unseen = slices.DeleteFunc(r.unseen, func(f rules.Field) bool {
+		_, ok := fieldValue(e, &f)
+		return ok
+	})
+}
+
+// missingFields returns the references of a rule that no line of the log contains.
+func (r *replay) missingFields(rule *rules.Rule) []string {
+	lacks := []string{}
+	for _, ref := range r.sourcesOf(rule) {
+		if !r.sees(ref) {
+			lacks = append(lacks, ref)
 		}
 	}
 	return lacks
@@ -86,5 +115,8 @@ func (r *replay) sees(ref string) bool {
 		return r.facts&hasClient != 0
 	}
 	f, ok := fieldOf(ref)
-	return ok && r.facts&known(&f, r.user) != 0
+	if fact := known(&f, r.user); fact != 0 || !ok {
+		return r.facts&fact != 0
+	}
+	return !slices.ContainsFunc(r.unseen, func(o rules.Field) bool { return o.Kind == f.Kind && o.Name == f.Name })
 }

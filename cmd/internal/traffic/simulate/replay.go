@@ -19,8 +19,11 @@ type Config struct {
 	// User is a reference by which rules read the user of a line, such as "header:X-User", in addition to attr:user and
 	// basic_user.
 	User string
-	// Progress is called periodically with the number of replayed requests. It may be nil.
-	Progress func(requests int64)
+	// Options are those of reading the logs.
+	Options logs.Options
+	// Progress is called periodically with the number of replayed requests, and the number of bytes read of a total, which is
+	// 0 if unknown. It may be nil.
+	Progress func(requests, read, total int64)
 }
 
 // ErrNoRequests is returned, together with a report, if the logs contain no valid request.
@@ -50,6 +53,7 @@ type replay struct {
 	of           map[*rules.Rule]*tally
 	limits       map[string][]*sluice.Rule // by the rule's name
 	facts        facts
+	unseen       []rules.Field // headers and fields that rules use and no line had so far
 	late         int64
 	queueUnknown int64 // queued requests with unknown delivery time
 }
@@ -60,7 +64,7 @@ func Replay(ctx context.Context, c Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	logs, err := logs.OpenAll(c.Logs)
+	logs, err := logs.OpenAll(c.Logs, c.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -80,11 +84,12 @@ func Replay(ctx context.Context, c Config) (*Report, error) {
 				return nil, err
 			}
 			if c.Progress != nil {
-				c.Progress(n)
+				read, total := logs.Progress()
+				c.Progress(n, read, total)
 			}
 		}
 	}
-	report := r.report(logs.Logs)
+	report := r.report(logs)
 	if report.Requests == 0 {
 		return report, ErrNoRequests
 	}
@@ -117,6 +122,7 @@ func newReplay(c Config) (*replay, error) {
 		t := &tally{rule: &Rule{Name: rule.Name, At: rule.Pos, Shadow: rule.Shadow, OnLimit: rule.OnLimit}, source: rule}
 		r.tallies = append(r.tallies, t)
 		r.of[rule] = t
+		r.wants(rule)
 	}
 	return r, nil
 }
@@ -137,13 +143,14 @@ func (r *replay) request(ctx context.Context, e *logs.Entry) error {
 	}
 	r.result.Requests++
 	r.facts |= factsOf(&e.Record)
+	r.lookUp(e)
 	if d := e.Record.Decision; d != 0 {
 		r.result.Recorded[d.String()]++
 	}
 	part := r.result.Timeline.at(r.now)
 	part.Requests++
 	m := &r.matched
-	err := r.set.Match(&request{&e.Record, r.user}, m)
+	err := r.set.Match(&request{e, r.user}, m)
 	switch {
 	case err != nil || m.Outcome == rules.MatchRejected:
 		r.result.Rejected++

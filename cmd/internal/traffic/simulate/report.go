@@ -1,10 +1,12 @@
 package simulate
 
 import (
+	"cmp"
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
-	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
 	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -31,12 +33,24 @@ type Report struct {
 
 // Log describes a log that was read.
 type Log struct {
-	Name   string
-	Lines  int
-	Bad    int // number of invalid lines
-	Faults []accesslog.Fault
+	Name       string
+	Format     string        // "" if the log is empty
+	Mapping    string        // fields of CSV and JSON logs: time=TIMESTAMP, ip=client
+	Resolution time.Duration // of the times
+	Disorder   time.Duration // maximum time by which a request started before one on an earlier line
+	Lines      int
+	Bad        int // number of invalid lines
+	Faults     []logs.Fault
+	Hosts      int64 // requests of clients that the log names by host
 	// Skipped is the number of lines not subject to rules: exempt requests and deliveries.
 	Skipped int64
+}
+
+func (r *Report) hosts() (n int64) {
+	for i := range r.Logs {
+		n += r.Logs[i].Hosts
+	}
+	return n
 }
 
 func (r *Report) skipped() (n int64) {
@@ -83,14 +97,15 @@ type tally struct {
 	waited time.Duration
 }
 
-func (r *replay) report(logs []*logs.Log) *Report {
+func (r *replay) report(read *logs.Merged) *Report {
 	p := r.result
 	p.Start, p.End = r.start, r.now
-	combined := int64(0)
-	for _, s := range logs {
-		bad, faults := s.Reader.Errors()
-		p.Logs = append(p.Logs, Log{Name: s.Name, Lines: s.Reader.Lines(), Bad: bad, Faults: faults, Skipped: s.Skipped})
-		combined += s.Formats[accesslog.Combined]
+	for _, l := range read.Logs {
+		bad, faults := l.Errors()
+		p.Logs = append(p.Logs, Log{
+			Name: l.Name, Format: l.Format(), Mapping: l.Mapping(), Resolution: l.Resolution(), Disorder: l.Disorder, Lines: l.Lines(), Bad: bad,
+			Faults: faults, Hosts: l.Hosts, Skipped: l.Skipped,
+		})
 	}
 	for _, t := range r.tallies {
 		t.rule.Unseen = r.missingFields(t.source)
@@ -98,33 +113,42 @@ func (r *replay) report(logs []*logs.Log) *Report {
 		if n := t.rule.Delayed + t.rule.Queued; n > 0 {
 			t.rule.MeanWait = t.waited / time.Duration(n)
 		}
-		t.rule.Keys, t.rule.Missed = r.topKeys(t), t.keys.missed
+		t.rule.Keys, t.rule.Missed = r.topKeys(t, read), t.keys.missed
 		p.Rules = append(p.Rules, *t.rule)
 	}
-	r.notes(combined)
+	r.notes()
 	return p
 }
 
 // topKeys returns the top keys of a rule. All limits of a rule have the same keys.
-func (r *replay) topKeys(t *tally) []Key {
+func (r *replay) topKeys(t *tally, read *logs.Merged) []Key {
 	all := []Key{}
 	limits := r.limits[t.source.Name]
 	if len(limits) == 0 {
 		return all
 	}
 	for _, c := range t.keys.top(topKeys) {
-		all = append(all, Key{Parts: r.set.KeyParts(limits[0], c.key), Count: c.n})
+		parts := r.set.KeyParts(limits[0], c.key)
+		for i := range parts {
+			if p, err := netip.ParsePrefix(parts[i].Value); err == nil {
+				parts[i].Value = cmp.Or(read.HostName(p), parts[i].Value)
+			}
+		}
+		all = append(all, Key{Parts: parts, Count: c.n})
 	}
 	return all
 }
 
 // notes adds notes on the limitations of the result.
-func (r *replay) notes(combined int64) {
+func (r *replay) notes() {
 	p := r.result
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
-	if combined > 0 {
-		note("Common and combined logs have a resolution of 1 s, and nginx logs the end of a request. All requests of a second are " +
-			"replayed at once, so that limits with small bursts deny more requests than in production.")
+	if slices.ContainsFunc(p.Logs, func(l Log) bool { return l.Resolution == time.Second }) {
+		note("Times in the log have a resolution of 1 s, and nginx logs the end of a request. All requests of a second are replayed at once, " +
+			"so that limits with small bursts deny more requests than in production.")
+	}
+	if n := p.hosts(); n > 0 {
+		note("%d requests have a host name instead of a client IP. Rules per IP count each name as one client.", n)
 	}
 	if skipped := p.skipped(); skipped > 0 {
 		note("%d lines were skipped: CORS preflights, requests below /.sluice and deliveries are not subject to rules.", skipped)
@@ -133,7 +157,7 @@ func (r *replay) notes(combined int64) {
 		note("Denied clients may stop or retry. The replay does not model this.")
 	}
 	if r.late > 0 {
-		note("%d requests were out of order by more than %d lines and were counted late.", r.late, logs.Window)
+		note("%d requests were out of order by more than %d lines and were counted late. The maximum is %s.", r.late, logs.Window, r.disorder())
 	}
 	if r.queueUnknown > 0 {
 		note("The delivery of %d queued requests was not replayed: the algorithm of their limits has no delays.", r.queueUnknown)
@@ -141,4 +165,12 @@ func (r *replay) notes(combined int64) {
 	if len(r.set.Config().Domains) > 0 {
 		note("Limits of Envoy domains are not replayed: access logs contain no descriptors.")
 	}
+}
+
+// disorder returns the maximum time by which a request started before one on an earlier line.
+func (r *replay) disorder() (most time.Duration) {
+	for i := range r.result.Logs {
+		most = max(most, r.result.Logs[i].Disorder)
+	}
+	return most
 }

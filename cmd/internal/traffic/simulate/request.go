@@ -5,45 +5,61 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
+	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
 	"github.com/sluiceproject/sluice/internal/pairs"
 	"github.com/sluiceproject/sluice/rules"
 )
 
 // request is a line of a log as a [rules.Request].
 type request struct {
-	record *accesslog.Record
-	user   *rules.Field // further field with the user of the line, in addition to attr:user and basic_user; may be nil
+	entry *logs.Entry
+	user  *rules.Field // further field with the user of the line, in addition to attr:user and basic_user; may be nil
 }
 
 var _ rules.Request = (*request)(nil)
 
-func (q *request) Addr() netip.Addr { return q.record.Client }
+func (q *request) Addr() netip.Addr { return q.entry.Record.Client }
 
 func (q *request) Attribute(f *rules.Field) (string, rules.Presence) {
-	value := ""
+	value, record := "", &q.entry.Record
 	switch known(f, q.user) {
 	case hasMethod:
-		value = q.record.Method
+		value = record.Method
 	case hasHost:
-		value = q.record.Host
+		value = record.Host
 	case hasPath:
-		return path(q.record.Path), rules.Present
+		return path(record.Path), rules.Present
 	case hasQuery:
-		value, n := pairs.Query(q.record.Query, f.Name)
+		value, n := pairs.Query(record.Query, f.Name)
 		return value, rules.Presence(n) // Absent, Present, Ambiguous
 	case hasUser:
-		value = q.record.User
+		value = record.User
 	case hasPlan:
-		value = q.record.Plan
+		value = record.Plan
 	case hasReferer:
-		value = q.record.Referer
+		value = record.Referer
 	case hasAgent:
-		value = q.record.UserAgent
+		value = record.UserAgent
+	default:
+		value, _ = fieldValue(q.entry, f)
 	}
 	if value == "" {
 		return "", rules.Absent
 	}
 	return value, rules.Present
+}
+
+// fieldValue returns the value of a header or field that only some formats contain.
+func fieldValue(e *logs.Entry, f *rules.Field) (string, bool) {
+	switch f.Kind {
+	case rules.FieldHeader:
+		return e.Header(f.Name)
+	case rules.FieldAttr, rules.FieldClaim:
+		return e.Field(f.Name)
+	case rules.FieldCookie:
+		return e.Field("cookie_" + f.Name)
+	}
+	return "", false
 }
 
 // facts is a set of fields of a log.
@@ -97,11 +113,12 @@ func known(f, user *rules.Field) facts {
 
 // factsOf returns the fields that a line contains.
 func factsOf(r *accesslog.Record) (all facts) {
-	all = hasMethod | hasPath
 	for _, f := range [...]struct {
 		is    bool
 		facts facts
 	}{
+		{r.Method != "", hasMethod},
+		{r.Path != "", hasPath},
 		{r.Host != "", hasHost},
 		{r.Query != "", hasQuery},
 		{r.User != "", hasUser},

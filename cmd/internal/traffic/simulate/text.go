@@ -40,6 +40,13 @@ func (r *Report) WriteText(w io.Writer) error {
 }
 
 func writeLog(b *strings.Builder, l *Log) {
+	if l.Format != "" {
+		fmt.Fprintf(b, "%s: format %s", term.Printable(l.Name), l.Format)
+		if l.Mapping != "" {
+			fmt.Fprintf(b, " (%s)", term.Printable(l.Mapping))
+		}
+		b.WriteByte('\n')
+	}
 	if l.Bad == 0 {
 		return
 	}
