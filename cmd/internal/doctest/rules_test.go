@@ -215,7 +215,7 @@ func TestCommandsInDocs(t *testing.T) {
 	run := workshop(t)
 	comment := regexp.MustCompile(` +# ends with (\d)$`)
 	commands := 0
-	for _, doc := range append([]string{"docs/simulation.md", "docs/authentication.md"}, ruleDocs...) {
+	for _, doc := range append([]string{"docs/simulation.md", "docs/traffic-logs.md", "docs/authentication.md"}, ruleDocs...) {
 		for _, b := range blocks(t, doc, "console") {
 			for _, shown := range strings.Split("\n"+b.text, "\n$ ")[1:] {
 				command, want, _ := strings.Cut(shown, "\n")
