@@ -64,7 +64,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 			checkCommand(), testCommand(), explainCommand(), simulateCommand(), limitsCommand(), fmtCommand(), schemaCommand(),
 		}},
 		{"Servers and tools:", []*cobra.Command{
-			serveCommand(), benchCommand(), ratelimitCommand(), demoCommand(), apikeyCommand(), passwordCommand(),
+			serveCommand(), benchCommand(), generateCommand(), ratelimitCommand(), demoCommand(), apikeyCommand(), passwordCommand(),
 		}},
 		{"Operate a running service:", []*cobra.Command{
 			statusCommand(), topCommand(), watchCommand(), takeCommand(), peekCommand(), resetCommand(), blockCommand(),

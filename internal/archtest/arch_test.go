@@ -160,6 +160,7 @@ var mayImport = map[string][]string{
 	// Simulation of rules on recorded traffic.
 	"cmd/internal/jsonline":         {},
 	"cmd/internal/traffic/logs":     {"internal/clientip", "internal/keyenc", "internal/plainfile", "cmd/internal/jsonline", "cmd/internal/operate/accesslog"},
+	"cmd/internal/traffic/generate": {"cmd/internal/operate/accesslog"},
 	"cmd/internal/traffic/simulate": {".", "rules", "memstore", "internal/match", "internal/pairs", "cmd/internal/operate/accesslog", "cmd/internal/traffic/logs", "cmd/internal/term"},
 
 	// The remaining quota of a request under all its rules.

@@ -19,8 +19,8 @@ const (
 
 const timeFormat = "2006-01-02T15:04:05.000000Z07:00"
 
-// appendJSON appends a line to b.
-func appendJSON(b []byte, r *Record, query bool) []byte {
+// AppendJSON appends a line to b, as a [Log] in the format JSON writes it.
+func AppendJSON(b []byte, r *Record, query bool) []byte {
 	b = append(b, `{"time":"`...)
 	b = r.Time.UTC().AppendFormat(b, timeFormat)
 	b = append(b, '"')

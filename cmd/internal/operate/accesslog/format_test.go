@@ -26,18 +26,18 @@ func full() Record {
 func TestFormats(t *testing.T) {
 	r := full()
 	for _, c := range []struct{ got, want string }{
-		{string(appendJSON(nil, &r, true)), `{"time":"2026-01-02T15:04:05.000006Z","duration_seconds":1.234567,"method":"POST","host":"api.example.com","path":"/posts/%2f",` +
+		{string(AppendJSON(nil, &r, true)), `{"time":"2026-01-02T15:04:05.000006Z","duration_seconds":1.234567,"method":"POST","host":"api.example.com","path":"/posts/%2f",` +
 			`"query":"draft=1&x=","proto":"HTTP/2.0","status":429,"bytes_in":10,"bytes_out":512,"client_ip":"192.0.2.1","user":"ada","plan":"pro","route":"posts",` +
 			`"upstream":"api","decision":"denied","rule":"posts","delay_seconds":0.020000,"request_id":"7f3a","queue_item":"5e1f","attempt":2,"outcome":"done","referer":"https://example.com/","user_agent":"curl/8"}` + "\n"},
 		{string(appendCombined(nil, &r, true)), `192.0.2.1 - ada [02/Jan/2026:15:04:05 +0000] "POST /posts/%2f?draft=1&x= HTTP/2.0" 429 512 "https://example.com/" "curl/8"` + "\n"},
-		{string(appendJSON(nil, &Record{}, true)), `{"time":"0001-01-01T00:00:00.000000Z","duration_seconds":0.000000,"status":0,"bytes_in":0,"bytes_out":0}` + "\n"},
+		{string(AppendJSON(nil, &Record{}, true)), `{"time":"0001-01-01T00:00:00.000000Z","duration_seconds":0.000000,"status":0,"bytes_in":0,"bytes_out":0}` + "\n"},
 		{string(appendCombined(nil, &Record{}, true)), `- - - [01/Jan/0001:00:00:00 +0000] "- -" 0 0 "-" "-"` + "\n"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got  %swant %s", c.got, c.want)
 		}
 	}
-	for _, text := range []string{string(appendJSON(nil, &r, false)), string(appendCombined(nil, &r, false))} {
+	for _, text := range []string{string(AppendJSON(nil, &r, false)), string(appendCombined(nil, &r, false))} {
 		if strings.Contains(text, "draft") {
 			t.Errorf("the query is written without Config.Query: %s", text)
 		}
@@ -62,7 +62,7 @@ func TestHostileValues(t *testing.T) {
 		}
 		combined := appendCombined(nil, &r, true)
 		checkLine(t, combined, false)
-		line := appendJSON(nil, &r, true)
+		line := AppendJSON(nil, &r, true)
 		checkLine(t, line, true)
 		var fields map[string]any
 		if err := json.Unmarshal(line, &fields); err != nil || fields["status"] != 429.0 || len(fields) != 24 {
@@ -134,7 +134,7 @@ func TestRoundTrip(t *testing.T) {
 		if rapid.Bool().Draw(t, "has client") {
 			r.Client = netip.AddrFrom16([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "client")))
 		}
-		got := one(t, appendJSON(nil, &r, true))
+		got := one(t, AppendJSON(nil, &r, true))
 		want := r
 		for _, f := range []*string{&want.Method, &want.Host, &want.Proto, &want.User, &want.Plan, &want.Route, &want.Upstream, &want.Rule, &want.ID, &want.Item, &want.Outcome} {
 			*f = clean(*f, maxName)

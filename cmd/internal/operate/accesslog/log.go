@@ -64,7 +64,7 @@ func (l *Log) Write(r *Record) {
 	if l.config.Format == Combined {
 		line = appendCombined(line, r, l.config.Query)
 	} else {
-		line = appendJSON(line, r, l.config.Query)
+		line = AppendJSON(line, r, l.config.Query)
 	}
 	_, _ = l.lines.Write(line)
 	*scratch = line

@@ -300,7 +300,7 @@ func BenchmarkWrite(b *testing.B) {
 
 func BenchmarkRead(b *testing.B) {
 	r := full()
-	line := string(appendJSON(nil, &r, true))
+	line := string(AppendJSON(nil, &r, true))
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := ParseJSON(line, &r); err != nil {

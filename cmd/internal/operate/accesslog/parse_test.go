@@ -20,17 +20,17 @@ func TestLaterVersion(t *testing.T) {
 // can be written and read again.
 func FuzzParseJSON(f *testing.F) {
 	r := full()
-	f.Add(string(appendJSON(nil, &r, true)))
+	f.Add(string(AppendJSON(nil, &r, true)))
 	f.Add(`{"time":"2026-01-02T15:04:05Z","path":"/\ud83d\ude00","x":[{"a":"]"}],"status":-1}`)
 	f.Fuzz(func(t *testing.T, line string) {
 		var r Record
 		if ParseJSON(line, &r) == nil && r.Time.Year() >= 0 && r.Time.Year() < 10_000 && (r.Path != "" || r.Method != "") {
 			r.Time = r.Time.Truncate(time.Microsecond)
 			r.Client = r.Client.WithZone("")
-			first := appendJSON(nil, &r, true)
+			first := AppendJSON(nil, &r, true)
 			checkLine(t, first, true)
 			again := one(t, first)
-			if twice := appendJSON(nil, &again, true); !bytes.Equal(first, twice) {
+			if twice := AppendJSON(nil, &again, true); !bytes.Equal(first, twice) {
 				t.Fatalf("first  %ssecond %s", first, twice)
 			}
 		}
