@@ -119,7 +119,7 @@ func (r *report) bars() []bar {
 	}
 	bars = append(bars, r.overloadBars()...)
 	add(atMost("HTTP middleware, share of a bare request", httpServe, r.httpShare("http-sluice"), 5, " %"))
-	return slices.Concat(bars, r.remoteBars(), r.serviceBars(), r.respBars(), r.gatewayBars())
+	return slices.Concat(bars, simulateBars(r.Simulate), r.remoteBars(), r.serviceBars(), r.respBars(), r.gatewayBars())
 }
 
 // allocBar requires that no contender of Sluice allocates in any scenario.

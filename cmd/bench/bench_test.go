@@ -252,3 +252,18 @@ func TestUsage(t *testing.T) {
 		}
 	}
 }
+
+// A replay is checked: each line is counted by each rule, and a log that lacks lines is invalid.
+func TestSimulate(t *testing.T) {
+	res, err := measureSimulate(&scenario{name: simulated, keys: 1000, ops: 2000}, job{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := res.Simulate; s.Lines != 2000 || s.Seconds <= 0 || s.Resident <= 0 || s.Large < 1<<20 {
+		t.Errorf("%+v", s)
+	}
+	short := &logText{rng: rand.New(rand.NewPCG(1, 0)), keys: 1000, lines: 1999}
+	if err := replay(short, 2000); !errors.Is(err, errCheck) {
+		t.Errorf("a log that lacks a line: %v", err)
+	}
+}

@@ -65,7 +65,7 @@ var leftOut = []left{
 
 // contenders returns all contenders, in the order of the tables.
 func contenders() []contender {
-	all := slices.Concat([]contender{floorContender, emptyContender}, ours, peers, httpContenders, []contender{rulesContender})
+	all := slices.Concat([]contender{floorContender, emptyContender}, ours, peers, httpContenders, []contender{rulesContender, simulateContender})
 	for _, c := range remoteContenders() {
 		all = append(all, c.contender)
 	}

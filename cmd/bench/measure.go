@@ -42,6 +42,7 @@ type result struct {
 	Lease       []leaseCost   `json:",omitempty"`
 	Stores      []storeCost   `json:",omitempty"`
 	Overload    *overloadRun  `json:",omitempty"`
+	Simulate    *simulateRun  `json:",omitempty"`
 
 	Service       []servicePhase `json:",omitempty"`
 	ServiceMemory *serviceWeight `json:",omitempty"`

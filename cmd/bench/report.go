@@ -28,6 +28,7 @@ type report struct {
 	Lease       []leaseRow        `json:",omitempty"`
 	Stores      []storeRow        `json:",omitempty"`
 	Overload    []overloadRow     `json:",omitempty"`
+	Simulate    *simulateRun      `json:",omitempty"`
 
 	Services      []serviceTable     `json:",omitempty"`
 	ServiceMemory []serviceMemoryRow `json:",omitempty"`
@@ -106,6 +107,8 @@ func (r *runner) report() *report {
 			rep.RedisMemory = r.remoteMemoryRows(s, invalid)
 		case overloaded:
 			rep.Overload = r.overloadRows(s, invalid)
+		case simulated:
+			rep.Simulate = r.simulateRow(s, invalid)
 		case leased:
 			rep.Lease = r.leaseRows(s, invalid)
 		case storeRun:

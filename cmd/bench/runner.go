@@ -92,7 +92,7 @@ func (r *runner) undisturbed(ctx context.Context, j job) (*result, error) {
 			!slices.ContainsFunc(res.Lease, func(p leaseCost) bool { return p.Disturbed }) &&
 			!slices.ContainsFunc(res.Service, func(p servicePhase) bool { return p.Disturbed }) &&
 			!slices.ContainsFunc(res.Stores, func(c storeCost) bool { return c.Disturbed }) &&
-			(res.Overload == nil || !res.Overload.Disturbed)
+			(res.Overload == nil || !res.Overload.Disturbed) && (res.Simulate == nil || !res.Simulate.Disturbed)
 		if calm || r.quick || try == retries || r.retried > retryTime {
 			return res, nil
 		}
@@ -195,6 +195,8 @@ func (c *contender) measured(s *scenario, j job) (*result, error) {
 		return measureGateway(proxyNamed(c.name), s)
 	case s.name == serviceMem:
 		return weighService(serviceNamed(c.name), s)
+	case s.name == simulated:
+		return measureSimulate(s, j)
 	case s.name == overloaded:
 		return measureOverload(crowdNamed(c.name), s, j)
 	}

@@ -104,7 +104,7 @@ func scenarios(quick bool, reps int) []scenario {
 		all[15].ops = 12_800
 		all = slices.DeleteFunc(all, func(s scenario) bool { return s.name == mem5m || s.name == fresh })
 	}
-	all = append(all, overloadScenario(quick, reps), storeScenario(quick, less))
+	all = append(all, overloadScenario(quick, reps), storeScenario(quick, less), simulateScenario(quick, less))
 	return all
 }
 

@@ -54,6 +54,9 @@ func (r *report) write(out io.Writer) error {
 	if len(r.Overload) > 0 {
 		writeOverload(w, r.Overload)
 	}
+	if r.Simulate != nil {
+		writeSimulate(w, r.Simulate)
+	}
 	fmt.Fprint(w, "\nTargets for Sluice, from the medians above\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, b := range r.Bars {
@@ -83,7 +86,7 @@ func (r *report) write(out io.Writer) error {
 
 // ran reports whether a scenario was part of the run.
 func (r *report) ran(scenario string) bool {
-	return scenario == overloaded && len(r.Overload) > 0 || scenario == httpServe && len(r.HTTP) > 0 || scenario == ruleMatch && len(r.Rules) > 0 ||
+	return scenario == overloaded && len(r.Overload) > 0 || scenario == simulated && r.Simulate != nil || scenario == httpServe && len(r.HTTP) > 0 || scenario == ruleMatch && len(r.Rules) > 0 ||
 		scenario == redisLoad && len(r.Redis) > 0 || scenario == redisMem && len(r.RedisMemory) > 0 ||
 		scenario == leased && len(r.Lease) > 0 || scenario == storeRun && len(r.Stores) > 0 ||
 		scenario == serviceRun && len(r.Services) > 0 || scenario == respRun && len(r.RESP) > 0 || scenario == gatewayRun && len(r.Gateway) > 0 || scenario == serviceMem && len(r.ServiceMemory) > 0 ||
