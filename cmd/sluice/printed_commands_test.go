@@ -87,7 +87,7 @@ func TestPrintedCommandsAreAccepted(t *testing.T) {
 	var body []byte
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ = io.ReadAll(r.Body)
-		fmt.Fprintln(w, `{}`)
+		fmt.Fprintln(w, `{"buckets": [], "suspended": []}`)
 	}))
 	defer service.Close()
 	t.Setenv("SLUICE_ADMIN_URL", service.URL)
