@@ -15,7 +15,7 @@ import (
 )
 
 func config(kind string) Config {
-	return Config{Kind: kind, Seed: 1, Rate: 50, Clients: 200, Duration: 10 * time.Minute, Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	return Config{Kind: kind, Seed: 1, Rate: 30, Clients: 100, Duration: 100 * time.Second, Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 }
 
 func text(t *testing.T, c Config) string {
@@ -77,7 +77,8 @@ func total(parts [10]int) (n int) {
 	return n
 }
 
-// Each kind is in order, deterministic by its seed, and has the rates that its help states, within 10 %.
+// Each kind is in order, deterministic by its seed, and has the rates that its help states, within 10 %
+// (25 % for bursts).
 func TestKinds(t *testing.T) {
 	about := func(t *testing.T, name string, got int, want float64) {
 		t.Helper()
@@ -89,7 +90,7 @@ func TestKinds(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			c := config(kind)
 			if kind == "daily" {
-				c.Duration, c.Rate = 240*time.Hour, 0.05
+				c.Duration, c.Rate = 48*time.Hour, 0.02
 			}
 			log := text(t, c)
 			if log != text(t, c) {
@@ -112,6 +113,10 @@ func TestKinds(t *testing.T) {
 				if n.failed < n.ordinary[4] || n.failed > n.ordinary[4]+n.ordinary[5] {
 					t.Errorf("%d failed of %v", n.failed, n.ordinary)
 				}
+			case "bursts": // about 150 bursts, whose number and lengths vary
+				if got := float64(total(n.ordinary)); math.Abs(got-expected) > 0.25*expected {
+					t.Errorf("%.0f requests, want about %.0f", got, expected)
+				}
 			default:
 				about(t, "all", total(n.ordinary), expected)
 			}
@@ -128,8 +133,8 @@ func TestKinds(t *testing.T) {
 					t.Errorf("%d requests of other networks", total(n.other))
 				}
 			}
-			if len(n.clients) < 150 {
-				t.Errorf("%d clients of 200", len(n.clients))
+			if len(n.clients) < 50 {
+				t.Errorf("%d clients of 100", len(n.clients))
 			}
 		})
 	}
@@ -138,7 +143,7 @@ func TestKinds(t *testing.T) {
 // Bursts of a client are rows of requests with pauses.
 func TestBursts(t *testing.T) {
 	c := config("bursts")
-	c.Clients, c.Rate = 1, 1
+	c.Clients, c.Rate, c.Duration = 1, 1, 10*time.Minute
 	m, err := logs.OpenAll([]logs.Source{{Name: "log", Reader: strings.NewReader(text(t, c))}}, logs.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -186,14 +191,15 @@ func TestWrongConfig(t *testing.T) {
 // The number of sessions in memory is bounded, whatever the rate.
 func TestSessionsAreBounded(t *testing.T) {
 	c := config("retries")
-	c.Rate, c.Duration = MaxRate, time.Second
+	c.Rate, c.Duration = 1000, 5*time.Second
 	g := &generator{Config: c, end: c.Duration.Microseconds(), rng: newRand(1)}
 	s := g.retries().(*sessions)
+	s.most = 100
 	most := 0
 	for e := s.next(); e.micros < g.end; e = s.next() {
 		most = max(most, len(s.waiting))
 	}
-	if most > maxSessions || most < maxSessions/4 {
+	if most != s.most {
 		t.Errorf("%d sessions", most)
 	}
 }

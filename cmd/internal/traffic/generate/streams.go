@@ -102,7 +102,7 @@ func (g *generator) flood() stream {
 	})
 }
 
-// sessions are clients that send several requests in a row. Their number is bounded by maxSessions: later ones begin
+// sessions are clients that send several requests in a row. At most most of them are in memory: later ones begin
 // when others have ended.
 type sessions struct {
 	g       *generator
@@ -111,6 +111,7 @@ type sessions struct {
 	start   func(s *session)
 	every   float64 // sessions per second
 	number  int64
+	most    int
 	each    func(s *session) event
 }
 
@@ -122,10 +123,11 @@ type session struct {
 	left   int
 }
 
+// maxSessions is the maximum number of sessions in memory.
 const maxSessions = 1 << 16
 
 func (s *sessions) next() event {
-	for s.begin < s.g.end && len(s.waiting) < maxSessions && (len(s.waiting) == 0 || s.begin <= s.waiting[0].micros) {
+	for s.begin < s.g.end && len(s.waiting) < s.most && (len(s.waiting) == 0 || s.begin <= s.waiting[0].micros) {
 		s.number++
 		one := session{micros: s.begin, number: s.number, client: s.g.client(), left: 1}
 		s.start(&one)
@@ -147,7 +149,7 @@ func (s *sessions) next() event {
 
 // bursts are clients that send 1 to 40 requests, 20 on average, about 10 per second.
 func (g *generator) bursts() stream {
-	s := &sessions{g: g, every: g.Rate / 20.5}
+	s := &sessions{g: g, every: g.Rate / 20.5, most: maxSessions}
 	s.start = func(one *session) { one.left = 1 + g.rng.IntN(40) }
 	s.each = func(one *session) event {
 		e := g.ordinary(one.micros, one.client)
@@ -160,7 +162,7 @@ func (g *generator) bursts() stream {
 
 // retries is a Poisson process whose requests fail during an outage and are repeated.
 func (g *generator) retries() stream {
-	s := &sessions{g: g, every: g.Rate}
+	s := &sessions{g: g, every: g.Rate, most: maxSessions}
 	down := func(micros int64) bool { return micros >= g.end/10*4 && micros < g.end/10*6 }
 	s.start = func(one *session) {
 		if down(one.micros) {

@@ -28,7 +28,7 @@ const (
 func (p combinedParser) parse(line string, e *Entry) error {
 	r := &e.Record
 	host, rest, ok := strings.Cut(line, " ")
-	if !ok || host == "" || strings.IndexAny(host, `"[{`) >= 0 && host[0] != '[' {
+	if !ok || host == "" || strings.ContainsAny(host, `"[{`) && host[0] != '[' {
 		return errCombined
 	}
 	if a, err := netip.ParseAddr(host); err == nil {

@@ -119,7 +119,7 @@ func parseUnix(s string) (time.Time, bool) {
 // parseScientific parses a Unix time in seconds such as 1.7e9.
 func parseScientific(s string) (time.Time, bool) {
 	f, err := strconv.ParseFloat(s, 64)
-	if err != nil || strings.IndexAny(s, "eE") < 0 || !(f >= 0 && f < 1e11) {
+	if err != nil || !strings.ContainsAny(s, "eE") || !(f >= 0 && f < 1e11) {
 		return time.Time{}, false
 	}
 	return time.UnixMicro(int64(math.Round(f * 1e6))).UTC(), true
