@@ -76,7 +76,7 @@ func TestGatewayLogsExempt(t *testing.T) {
 	ruleFile := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, ruleFile, rules)
 	code, out, stderr := sluiceRun(t, "simulate", "--rules", ruleFile, file)
-	if code != 0 || !strings.HasPrefix(out, "3 requests ") || !strings.Contains(out, "allowed 2 (66.7 %), queued 1 (33.3 %)") ||
+	if code != 0 || !strings.Contains(out, "\n3 requests ") || !strings.Contains(out, "allowed 2 (66.7 %), queued 1 (33.3 %)") ||
 		!strings.Contains(out, "note: 24 lines were skipped") {
 		t.Errorf("sluice simulate: %d %s\n%s", code, out, stderr)
 	}

@@ -93,7 +93,7 @@ func TestServeQueue(t *testing.T) {
 		{"queue list -n 1", 0, `more items: --page-token 1\n`},
 		{"queue list --page-token 1 --state queued -o json", 0, `"items": \[\n    \{\n      "id": "` + ids["wait"] + `",\n      "state": "queued"`},
 		{"queue list --state done", 0, ids["done"] + ` +done`},
-		{"queue list --state x", 2, `state: write queued, delivering, dead, done or cancelled`},
+		{"queue list --state x", 2, `state: "x": write queued, delivering, dead, done or cancelled`},
 		{"queue dead", 0, ids["dead"] + ` +dead`},
 		{"queue status " + ids["dead"], 0, `error        response 502 Bad Gateway\nresponse     502 Bad Gateway, 2 B\n`},
 		{"queue status " + ids["done"] + " -o json", 0, `"headers": \{\n +"X-Made": \[\n +"yes"\n +\]\n +\},\n +"body": "made"`},

@@ -115,7 +115,7 @@ func TestServeRedisCLI(t *testing.T) {
 	if got := redisCLI(t, "AUTH abracadabra\n", "-p", port); got != "OK" {
 		t.Errorf("got %s", got)
 	}
-	p.await(t, "previous password stays in use")
+	p.await(t, "invalid: last valid content stays in use")
 
 	// Password guessing is limited.
 	got := redisCLI(t, strings.Repeat("AUTH guess\n", 50), "-p", port)
