@@ -68,7 +68,7 @@ func (s *Store) open(c table.Config) (*table.Table, error) {
 		return table.New(c), nil
 	}
 	if err := plainfile.CheckReplace(s.snapshotFile); err != nil { // otherwise SaveSnapshot would fail later, when it is too late
-		return nil, fmt.Errorf("memstore: snapshot: %w: create the directory, or use a directory that this user can write to", err)
+		return nil, fmt.Errorf("memstore: snapshot: %w: use a directory that exists and that this user can write to", err)
 	}
 	f, err := plainfile.Open(s.snapshotFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,7 +81,7 @@ func (s *Store) open(c table.Config) (*table.Table, error) {
 	now := s.micros()
 	t, err := table.Load(f, c, now)
 	if err != nil {
-		return nil, fmt.Errorf("memstore: snapshot %s: %w: the file is unchanged: move it to start empty", s.snapshotFile, err)
+		return nil, fmt.Errorf("memstore: snapshot: %s: %w: the file is unchanged: move it to start empty", s.snapshotFile, err)
 	}
 	switch ahead := t.SavedAt - now; {
 	case ahead > maxAhead:

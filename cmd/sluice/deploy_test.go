@@ -37,7 +37,7 @@ func deployed(t *testing.T, file string) config.Config {
 	var report check.Report
 	err := json.Unmarshal([]byte(stdout), &report)
 	report.Findings = slices.DeleteFunc(report.Findings, func(f fileerrors.Diagnostic) bool {
-		return strings.Contains(f.Message, "serve would not start on this host: store: ") && strings.Contains(f.Message, "password: no such file or directory")
+		return strings.Contains(f.Message, "serve would not start on this host: store") && strings.Contains(f.Message, "password: there is no such file or directory")
 	})
 	if code != term.ExitFine && len(report.Findings) > 0 || err != nil {
 		t.Fatalf("sluice check %s: exit %d, %v\n%s%s", file, code, err, stdout, stderr)

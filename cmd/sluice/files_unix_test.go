@@ -114,6 +114,7 @@ func TestCheckAgreesWithServe(t *testing.T) {
 	if err := errors.Join(os.Mkdir(at("open"), 0o755), os.Symlink("nothing", at("dangling"))); err != nil {
 		t.Fatal(err)
 	}
+	write(t, at("encrypted.pem"), "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n")
 	write(t, at("other.key"), strings.Repeat("ab", queue.KeySize))
 	for _, name := range []string{"encrypted", "sealed"} { // one each, because a queue has one process at a time
 		q, err := queue.Open(queue.Config{Directory: at(name), EncryptionKey: make([]byte, queue.KeySize)})
@@ -135,28 +136,30 @@ func TestCheckAgreesWithServe(t *testing.T) {
 	for name, c := range map[string]struct{ cfg, refused string }{
 		"no access log":              {log("/dev/null"), ""},
 		"new access log":             {log(at("new.log")), ""},
-		"access log in no directory": {log(at("missing/access.log")), "access.log: no such file or directory"},
-		"access log in a file":       {log(at("file/access.log")), "access.log: not a directory"},
-		"access log a directory":     {log(at("open")), "name a regular file or a FIFO"},
+		"access log in no directory": {log(at("missing/access.log")), "gateway.access_log.file: " + at("missing/access.log") + ": cannot be written: there is no directory " + at("missing")},
+		"access log in a file":       {log(at("file/access.log")), "access.log: cannot be written: a directory of the path is a file"},
+		"access log a directory":     {log(at("open")), "is neither a regular file nor a FIFO"},
 		"new queue":                  {plain + "queue: {directory: '" + at("a/new/queue") + "'}\n", ""},
-		"queue in a file":            {plain + "queue: {directory: '" + at("file") + "'}\n", ": not a directory"},
-		"queue below a file":         {plain + "queue: {directory: '" + at("file/queue") + "'}\n", ": not a directory"},
-		"queue without CA":           {plain + "queue: {url: 'tls://127.0.0.1:1', tls: {ca_file: '" + at("file") + "'}}\n", "tls.ca_file: " + at("file")},
-		"queue without credentials":  {plain + "queue: {url: 'nats://127.0.0.1:1', credentials_file: '" + at("missing") + "'}\n", "credentials_file: "},
+		"queue in a file":            {plain + "queue: {directory: '" + at("file") + "'}\n", "queue.directory: " + at("file")},
+		"queue below a file":         {plain + "queue: {directory: '" + at("file/queue") + "'}\n", "queue.directory: " + at("file")},
+		"queue without CA":           {plain + "queue: {url: 'tls://127.0.0.1:1', tls: {ca_file: '" + at("file") + "'}}\n", "queue.tls.ca_file: " + at("file") + ": no certificate found"},
+		"queue without credentials":  {plain + "queue: {url: 'nats://127.0.0.1:1', credentials_file: '" + at("missing") + "'}\n", "queue.credentials_file: " + at("missing") + ": there is no such file or directory"},
 		"certificate":                {secure("cert.pem", "key.pem"), ""},
-		"no certificate":             {secure("missing", "key.pem"), "missing: no such file or directory"},
-		"no PEM":                     {secure("file", "key.pem"), "HTTP: "},
-		"key of another":             {secure("cert.pem", "other.pem"), "private key does not match public key"},
+		"no certificate":             {secure("missing", "key.pem"), "listeners.http.tls.cert_file: " + at("missing") + ": there is no such file or directory"},
+		"no PEM":                     {secure("file", "key.pem"), "listeners.http.tls.cert_file: " + at("file") + ": no certificate found"},
+		"no key":                     {secure("cert.pem", "file"), "listeners.http.tls.key_file: " + at("file") + ": no private key found"},
+		"encrypted key":              {secure("cert.pem", "encrypted.pem"), "listeners.http.tls.key_file: " + at("encrypted.pem") + " is encrypted: write it without a passphrase"},
+		"key of another":             {secure("cert.pem", "other.pem"), "listeners.http.tls.key_file: " + at("other.pem") + " does not belong to the certificate " + at("cert.pem")},
 		"socket":                     {"listeners: {http: {address: 'unix://" + at("s.sock") + "'}, grpc: {address: off}, admin: {address: off}}\n", ""},
-		"socket in no directory":     {"listeners: {http: {address: 'unix://" + at("missing/s") + "'}, grpc: {address: off}, admin: {address: off}}\n", "HTTP: "},
-		"socket in place of a file":  {"listeners: {http: {address: 'unix://" + at("file") + "'}, grpc: {address: off}, admin: {address: off}}\n", "HTTP: listen " + at("file") + ": a file of that name exists: remove it"},
-		"ACME keys that others read": {fmt.Sprintf(gateway, ", acme: {domains: example.com, cache_dir: '"+at("open")+"'}", ""), "chmod 700 it"},
-		"snapshot that is none":      {on + "store: {snapshot_file: '" + at("file") + "'}\n", "move it to start empty"},
-		"snapshot in no directory":   {on + "store: {snapshot_file: '" + at("missing/snapshot") + "'}\n", "snapshot: no such file or directory: create the directory"},
-		"snapshot in a file":         {on + "store: {snapshot_file: '" + at("file/snapshot") + "'}\n", "snapshot: not a directory: "},
+		"socket in no directory":     {"listeners: {http: {address: 'unix://" + at("missing/s") + "'}, grpc: {address: off}, admin: {address: off}}\n", "listeners.http.address: " + at("missing/s") + ": cannot be written: there is no directory " + at("missing")},
+		"socket in place of a file":  {"listeners: {http: {address: 'unix://" + at("file") + "'}, grpc: {address: off}, admin: {address: off}}\n", "listeners.http.address: " + at("file") + ": a file of that name exists: remove it"},
+		"ACME keys that others read": {fmt.Sprintf(gateway, ", acme: {domains: example.com, cache_dir: '"+at("open")+"'}", ""), "listeners.gateway.acme.cache_dir: other users"},
+		"snapshot that is none":      {on + "store: {snapshot_file: '" + at("file") + "'}\n", "store.snapshot_file: " + at("file")},
+		"snapshot in no directory":   {on + "store: {snapshot_file: '" + at("missing/snapshot") + "'}\n", "store.snapshot_file: " + at("missing/snapshot") + ": cannot be written: there is no directory " + at("missing") + ": use a directory"},
+		"snapshot in a file":         {on + "store: {snapshot_file: '" + at("file/snapshot") + "'}\n", "snapshot: cannot be written: a directory of the path is a file: "},
 		"snapshot a directory":       {on + "store: {snapshot_file: '" + at("open") + "'}\n", "is a directory: name a regular file"},
 		"new snapshot":               {on + "store: {snapshot_file: '" + at("new.snapshot") + "'}\n", ""},
-		"no password":                {on + "store: {kind: redis, url: 'redis://127.0.0.1:1', password_file: '" + at("missing") + "'}\n", "store.password_file: "},
+		"no password":                {on + "store: {kind: redis, url: 'redis://127.0.0.1:1', password_file: '" + at("missing") + "'}\n", "store.password_file: " + at("missing") + ": there is no such file or directory"},
 		"long socket":                {"listeners: {http: {address: 'unix:///tmp/" + strings.Repeat("s", 103) + "'}, grpc: {address: off}, admin: {address: off}}\n", "choose a shorter one"},
 		"one address for two":        {"listeners: {http: {address: '127.0.0.1:19999'}, grpc: {address: off}, admin: {address: '127.0.0.1:19999'}}\n", "the HTTP listener of this configuration uses"},
 		"all addresses and one":      {"listeners: {http: {address: ':19998'}, grpc: {address: off}, admin: {address: '127.0.0.1:19998'}}\n", "the HTTP listener of this configuration uses"},
@@ -165,10 +168,12 @@ func TestCheckAgreesWithServe(t *testing.T) {
 		"queue below a link":         {plain + "queue: {directory: '" + at("dangling/queue") + "'}\n", "is a symbolic link to nothing, which does not exist"},
 		"queue without key":          {plain + "queue: {directory: '" + at("encrypted") + "'}\n", "sluice-items is encrypted: set the file"},
 		"queue with another key":     {plain + "queue: {directory: '" + at("sealed") + "', encryption_key_file: '" + at("other.key") + "'}\n", "was written with another key"},
-		"two files of a certificate": {secure("missing", "absent"), at("absent") + ": no such file or directory"},
-		"no token":                   {strings.Replace(on, "admin: {address: off}", "admin: {address: '127.0.0.1:0'}", 1) + "admin: {token_file: '" + at("missing") + "'}\n", "admin.token_file: "},
-		"no headers":                 {on + "tracing: {endpoint: 'http://127.0.0.1:1', headers_file: '" + at("missing") + "'}\n", "missing: no such file or directory"},
-		"no upstream CA":             {strings.Replace(plain, "127.0.0.1:1']", "127.0.0.1:1'], tls: {ca_file: '"+at("missing")+"'}", 1), "missing: no such file or directory"},
+		"two files of a certificate": {secure("missing", "absent"), "tls.key_file: " + at("absent") + ": there is no such file or directory"},
+		"no token":                   {strings.Replace(on, "admin: {address: off}", "admin: {address: '127.0.0.1:0'}", 1) + "admin: {token_file: '" + at("missing") + "'}\n", "admin.token_file: " + at("missing") + ": there is no such file or directory"},
+		"no headers":                 {on + "tracing: {endpoint: 'http://127.0.0.1:1', headers_file: '" + at("missing") + "'}\n", "tracing.headers_file: " + at("missing") + ": there is no such file or directory"},
+		"no upstream CA":             {strings.Replace(plain, "127.0.0.1:1']", "127.0.0.1:1'], tls: {ca_file: '"+at("missing")+"'}", 1), "gateway.upstreams.u.tls.ca_file: " + at("missing") + ": there is no such file or directory"},
+		"no refund token":            {on + "check_api: {refund_token_file: '" + at("missing") + "'}\n", "check_api.refund_token_file: " + at("missing") + ": there is no such file or directory"},
+		"one Memcached twice":        {on + "store: {kind: memcached, addresses: ['a:1', 'a:1']}\n", "store.addresses: \"a:1\" is listed twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -6,22 +6,24 @@ import (
 	"io/fs"
 )
 
-// Reason returns a text that explains why a file or directory cannot be read, without its path.
+// Reason returns a text that explains why a file or directory cannot be used, without its path.
 func Reason(err error) string {
 	var in *fs.PathError
 	switch {
+	case errors.As(err, &in) && in.Op == opWrite:
+		return in.Err.Error()
 	case errors.Is(err, fs.ErrNotExist):
 		return "there is no such file or directory"
 	case errors.Is(err, fs.ErrPermission):
 		return "cannot be read: permission denied"
-	case errors.As(err, &in):
+	case in != nil:
 		return fmt.Sprintf("cannot be read: %v", in.Err)
 	}
 	return fmt.Sprintf("cannot be read: %v", err)
 }
 
-// Explain returns the error of a path that cannot be read, with [Reason] as its text. Other errors, such as the end of
-// a context, are returned unchanged.
+// Explain returns the error of a path that cannot be used, with the path and [Reason] as its text. Other errors, such as the end
+// of a context, are returned unchanged. The functions of this package return such errors.
 func Explain(path string, err error) error {
 	var in *fs.PathError
 	if !errors.As(err, &in) {

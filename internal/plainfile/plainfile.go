@@ -23,6 +23,11 @@ const Timeout = 10 * time.Second
 
 // Open opens a regular file for reading. It does not block, not even on a FIFO without a writer.
 func Open(path string) (*os.File, error) {
+	f, err := open(path)
+	return f, Explain(path, err)
+}
+
+func open(path string) (*os.File, error) {
 	info, err := os.Stat(path) // before opening, because opening a device can have side effects
 	if err != nil {
 		return nil, err
@@ -84,7 +89,7 @@ func Read(path string, most int64) ([]byte, error) {
 	select {
 	case turn <- struct{}{}:
 	case <-timer.C:
-		return nil, timeout(path)
+		return nil, Explain(path, timeout(path))
 	}
 	done := make(chan result, 1)
 	go func() {
@@ -94,14 +99,14 @@ func Read(path string, most int64) ([]byte, error) {
 	}()
 	select {
 	case r := <-done:
-		return r.data, r.err
+		return r.data, Explain(path, r.err)
 	case <-timer.C:
-		return nil, timeout(path)
+		return nil, Explain(path, timeout(path))
 	}
 }
 
 func timeout(path string) error {
-	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("could not be read within %v: %w", Timeout, os.ErrDeadlineExceeded)}
+	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("no result within %v: %w", Timeout, os.ErrDeadlineExceeded)}
 }
 
 type result struct {
@@ -110,7 +115,7 @@ type result struct {
 }
 
 func read(path string, most int64) ([]byte, error) {
-	f, err := Open(path)
+	f, err := open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +142,8 @@ func ReadStream(ctx context.Context, path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer r.Close()
-	return readAll(path, Interruptible(ctx, r), most)
+	data, err := readAll(path, Interruptible(ctx, r), most)
+	return data, Explain(path, err)
 }
 
 // OpenStream opens a file of any kind. Opening a FIFO waits for a writer, or for the end of the context.
@@ -153,7 +159,7 @@ func OpenStream(ctx context.Context, path string) (*os.File, error) {
 	}()
 	select {
 	case o := <-done:
-		return o.f, o.err
+		return o.f, Explain(path, o.err)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,12 +76,10 @@ func readFile(path string) ([]byte, error) {
 	}
 	data, err := plainfile.Read(path, strictyaml.MaxBytes)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fault("there is no such file")
 	case errors.Is(err, plainfile.ErrTooLarge):
 		return nil, fault("the file has more than %d bytes: split it", strictyaml.MaxBytes)
 	case err != nil:
-		return nil, fault("cannot be read: %v", errors.Unwrap(err))
+		return nil, fault("%s", plainfile.Reason(err))
 	}
 	return data, nil
 }

@@ -6,7 +6,10 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
@@ -25,33 +28,37 @@ func Pool(file string) (*x509.CertPool, error) {
 
 // AddTo reads CA certificates and adds them to a pool.
 func AddTo(pool *x509.CertPool, file string) error {
-	pem, err := Read(file)
+	data, err := Read(file)
 	if err != nil {
 		return err
 	}
-	return add(pool, file, pem)
+	return add(pool, file, data)
 }
 
 // ParsePool parses CA certificates. File is the name in errors.
-func ParsePool(file string, pem []byte) (*x509.CertPool, error) {
+func ParsePool(file string, data []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
-	return pool, add(pool, file, pem)
+	return pool, add(pool, file, data)
 }
 
 // StreamPool is [Pool] for commands: the file may be a pipe. Reading it ends when ctx is done.
 func StreamPool(ctx context.Context, file string) (*x509.CertPool, error) {
-	pem, err := plainfile.ReadStream(ctx, file, MaxBytes)
+	data, err := plainfile.ReadStream(ctx, file, MaxBytes)
 	if err != nil {
 		return nil, err
 	}
-	return ParsePool(file, pem)
+	return ParsePool(file, data)
 }
 
-func add(pool *x509.CertPool, file string, pem []byte) error {
-	if !pool.AppendCertsFromPEM(pem) {
-		return fmt.Errorf("%s: no certificate found: it must be a PEM file, which begins with -----BEGIN CERTIFICATE-----", file)
+func add(pool *x509.CertPool, file string, data []byte) error {
+	if !pool.AppendCertsFromPEM(data) {
+		return noCertificate(file)
 	}
 	return nil
+}
+
+func noCertificate(file string) error {
+	return fmt.Errorf("%s: no certificate found: it must be a PEM file, which begins with -----BEGIN CERTIFICATE-----", file)
 }
 
 // Pair reads a certificate and its private key.
@@ -78,11 +85,43 @@ func pair(cert, key string, read func(file string) ([]byte, error)) (tls.Certifi
 
 // ParsePair parses a certificate and its private key. Cert and key are the names of the files in errors.
 func ParsePair(cert, key string, certificate, private []byte) (tls.Certificate, error) {
-	pair, err := tls.X509KeyPair(certificate, private)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("%s and %s: %w", cert, key, err)
+	kinds := func(data []byte) (all []string) {
+		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+			if strings.HasPrefix(block.Headers["Proc-Type"], "4,ENCRYPTED") {
+				block.Type = encrypted
+			}
+			all = append(all, block.Type)
+		}
+		return all
 	}
-	return pair, nil
+	if !slices.Contains(kinds(certificate), "CERTIFICATE") {
+		return tls.Certificate{}, noCertificate(cert)
+	}
+	switch found := kinds(private); {
+	case slices.Contains(found, encrypted):
+		return tls.Certificate{}, fmt.Errorf("%s is encrypted: write it without a passphrase", key)
+	case !slices.ContainsFunc(found, func(kind string) bool { return strings.HasSuffix(kind, "PRIVATE KEY") }):
+		return tls.Certificate{}, fmt.Errorf("%s: no private key found: it must be a PEM file, which begins with -----BEGIN PRIVATE KEY-----", key)
+	}
+	pair, err := tls.X509KeyPair(certificate, private)
+	switch {
+	case err == nil:
+		return pair, nil
+	case strings.Contains(err.Error(), "does not match public key"):
+		return pair, fmt.Errorf("%s does not belong to the certificate %s: write the key of the first certificate in that file", key, cert)
+	}
+	return tls.Certificate{}, fmt.Errorf("%s and %s: invalid certificate or key: %w", cert, key, err)
+}
+
+// encrypted is the type of PEM blocks with an encrypted key.
+const encrypted = "ENCRYPTED PRIVATE KEY"
+
+// PairSetting returns the name of the setting that an error of [Pair] or [ParsePair] is about: key_file or cert_file.
+func PairSetting(err error, key string) string {
+	if strings.HasPrefix(err.Error(), key) {
+		return "key_file"
+	}
+	return "cert_file"
 }
 
 // Client returns the TLS configuration of a client with a CA file and a client certificate, each of which may be empty; it is nil
@@ -100,7 +139,7 @@ func Client(ca, cert, key string) (*tls.Config, error) {
 	}
 	if cert != "" {
 		if _, err := Pair(cert, key); err != nil {
-			return nil, fmt.Errorf("tls.cert_file: %w", err)
+			return nil, fmt.Errorf("tls.%s: %w", PairSetting(err, key), err)
 		}
 		secure.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := Pair(cert, key)

@@ -44,9 +44,9 @@ func TestPairDoesNotMatch(t *testing.T) {
 		"stream": func() error { _, err := StreamPair(t.Context(), cert, key); return err },
 		"client": func() error { _, err := Client("", cert, key); return err },
 	} {
-		want := cert + " and " + key + ": tls: private key does not match public key"
+		want := key + " does not belong to the certificate " + cert + ": write the key of the first certificate in that file"
 		if name == "client" { // its errors name the setting
-			want = "tls.cert_file: " + want
+			want = "tls.key_file: " + want
 		}
 		if err := read(); err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", name, err, want)

@@ -45,5 +45,6 @@ func Check(cfg *config.Config, version string) (warnings []error, err error) {
 		snapshot: built, version: version, level: new(slog.LevelVar), loaded: loaded, store: store,
 	}, true)
 	warnings, err = listen.Check(all.Config)
+	err = inListeners(err)
 	return warnings, errors.Join(append(append(faults, more...), err)...)
 }

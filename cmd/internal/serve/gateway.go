@@ -45,12 +45,12 @@ func (e edges) openGateway(dry bool) (*gatewayRuntime, error) {
 		u := &in.Upstreams[i]
 		group, err := upstream.New(upstreamConfig(u, e.log))
 		if err != nil {
-			return nil, fmt.Errorf("gateway.upstreams: %w", err)
+			return nil, inSetting("gateway.upstreams."+u.Name, fmt.Sprintf("upstream %q", u.Name), err)
 		}
 		g.groups[u.Name] = group
 	}
 	if g.log, err = openAccessLog(&in.AccessLog, e.cfg.Drain.Timeout, e.log, dry); err != nil {
-		return nil, fmt.Errorf("gateway.access_log: %w", err)
+		return nil, inSetting("gateway.access_log.file", "accesslog", err)
 	}
 	cfg, err := e.gatewayConfig(g)
 	if err == nil {

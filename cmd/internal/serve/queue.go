@@ -38,9 +38,10 @@ func openQueue(of *config.Config, log *slog.Logger, dry bool) (*queue.Queue, err
 		Delivers: of.Gateway.Address != config.Off, Log: log,
 	}
 	if dry {
-		return nil, queue.Check(cfg)
+		return nil, inSetting("queue", "queue", queue.Check(cfg))
 	}
-	return queue.Open(cfg)
+	q, err := queue.Open(cfg)
+	return q, inSetting("queue", "queue", err)
 }
 
 // closeQueue closes the queue after the last delivery.

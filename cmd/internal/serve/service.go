@@ -191,7 +191,7 @@ func (s *Service) listen(e edges, operators *operated) error {
 	server, err := listen.New(listeners.Config)
 	if err != nil {
 		listeners.gateway.close()
-		return fmt.Errorf("serve: %w", err)
+		return fmt.Errorf("serve: %w", inListeners(err))
 	}
 	s.server, s.gateway = server, listeners.gateway
 	s.add(part{reload: server.Reload})

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 
@@ -28,7 +27,7 @@ func openCollectors(cfg *config.Config, version string, counted *metrics.Metrics
 			to.traces, err = telemetry.NewTraces(c, t.SampleRatio)
 		}
 		if err != nil {
-			return to, fmt.Errorf("tracing: %w", err)
+			return to, inSetting("tracing", "", err)
 		}
 	}
 	if m := &cfg.Metrics.OTLP; m.Endpoint != "" {
@@ -39,7 +38,7 @@ func openCollectors(cfg *config.Config, version string, counted *metrics.Metrics
 			to.metrics, err = telemetry.NewMetrics(c, m.Interval, counted.Gatherer())
 		}
 		if err != nil {
-			return to, fmt.Errorf("metrics.otlp: %w", err)
+			return to, inSetting("metrics.otlp", "", err)
 		}
 	}
 	if to.traces != nil || to.metrics != nil {

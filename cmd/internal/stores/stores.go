@@ -3,7 +3,6 @@ package stores
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -127,12 +126,32 @@ func OpenSnapshot(path string) (sluice.Store, error) {
 
 // storeError returns an error of a store with the names of settings instead of Go fields.
 func storeError(err error) error {
-	text := strings.NewReplacer("Config.PasswordFile", "store.password_file", "Config.URL", "store.url", "Config.TLS", "store.tls").Replace(err.Error())
-	if text == err.Error() {
-		return fmt.Errorf("store: %w", err)
+	text := err.Error()
+	for _, prefix := range []string{"redisstore: ", "memcachestore: ", "memstore: ", redisstore.ErrConfig.Error() + ": "} {
+		text = strings.TrimPrefix(text, prefix)
 	}
-	return errors.New("store: " + text)
+	text = goNames.Replace(text)
+	for prefix, setting := range map[string]string{"tls.": "store.tls.", "Addrs: ": "store.addresses: ", "snapshot: ": "store.snapshot_file: "} {
+		if rest, ok := strings.CutPrefix(text, prefix); ok {
+			text = setting + rest
+		}
+	}
+	if !strings.HasPrefix(text, "store.") {
+		text = "store: " + text
+	}
+	return &storeFault{text, err}
 }
+
+var goNames = strings.NewReplacer("Config.PasswordFile", "store.password_file", "Config.URL", "store.url", "Config.TLS", "store.tls")
+
+type storeFault struct {
+	text string
+	err  error
+}
+
+func (e *storeFault) Error() string { return e.text }
+
+func (e *storeFault) Unwrap() error { return e.err }
 
 // firstAnswer is how long the service waits for the store before it serves. It is longer than the store timeout,
 // because connections are opened first.

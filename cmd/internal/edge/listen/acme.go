@@ -88,17 +88,17 @@ func ownDirectory(path string, dry bool) error {
 		create = func() error { return plainfile.CheckMkdir(path) }
 	}
 	if err := create(); err != nil {
-		return fmt.Errorf("acme: cache_dir: %w", err)
+		return fmt.Errorf("acme.cache_dir: %w", err)
 	}
 	info, err := os.Stat(path)
 	if dry && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("acme: cache_dir: %w", err)
+		return fmt.Errorf("acme.cache_dir: %w", err)
 	}
 	if readable := info.Mode().Perm() & 0o077; readable != 0 && runtime.GOOS != "windows" {
-		return fmt.Errorf("acme: cache_dir: other users can access %s (mode %v), which contains private keys: chmod 700 it", path, fs.FileMode(info.Mode().Perm()))
+		return fmt.Errorf("acme.cache_dir: other users can access %s (mode %v), which contains private keys: chmod 700 it", path, fs.FileMode(info.Mode().Perm()))
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func directoryClient(ca string) (*stoppable, error) {
 	if ca != "" {
 		roots, err := pemfile.Pool(ca)
 		if err != nil {
-			return nil, fmt.Errorf("acme: ca_file: %w", err)
+			return nil, fmt.Errorf("acme.ca_file: %w", err)
 		}
 		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}

@@ -52,17 +52,20 @@ func checkAddress(address string) error {
 		return nil
 	}
 	if maximum := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > maximum {
-		return &fs.PathError{Op: "listen", Path: path, Err: fmt.Errorf("the path has %d bytes, and paths of sockets at most %d: choose a shorter one", len(path), maximum)}
+		return fmt.Errorf("address: %s: the path has %d bytes, and paths of sockets at most %d: choose a shorter one", path, len(path), maximum)
 	}
 	if strings.HasPrefix(path, "@") {
 		return nil // abstract socket: not a file
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket == 0 {
-		return &fs.PathError{Op: "listen", Path: path, Err: errors.New("a file of that name exists: remove it, or choose another address")}
+		return fmt.Errorf("address: %s: a file of that name exists: remove it, or choose another address", path)
 	} else if err == nil {
 		return nil // socket of a running or killed process
 	}
-	return plainfile.CheckCreate(path)
+	if err := plainfile.CheckCreate(path); err != nil {
+		return fmt.Errorf("address: %w", err)
+	}
+	return nil
 }
 
 // overlap reports whether two listeners cannot use these addresses at the same time.

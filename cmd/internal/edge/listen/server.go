@@ -183,7 +183,7 @@ func (s *Server) add(name string, at *Endpoint, build func() (part, error)) erro
 func (s *Server) taken(address string) error {
 	for _, other := range s.addresses {
 		if overlap(address, other.address) {
-			return fmt.Errorf("listen on %s: the %s listener of this configuration uses %s: choose another address for one of them", address, other.name, other.address)
+			return fmt.Errorf("address: %s: the %s listener of this configuration uses %s: choose another address for one of them", address, other.name, other.address)
 		}
 	}
 	return nil

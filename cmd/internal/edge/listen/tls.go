@@ -164,11 +164,17 @@ func (c *certificates) reload() (changed bool, err error) {
 	for _, p := range c.files.pairs() {
 		names = append(names, p.Cert, p.Key)
 	}
+	next := 0 // index of the file that is read
 	read, changed, err := c.contents.Read(names, func(name string) ([]byte, error) {
+		next++
 		if name == "" {
 			return nil, nil
 		}
-		return pemfile.Read(name)
+		data, err := pemfile.Read(name)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", c.setting(next-1), err)
+		}
+		return data, err
 	})
 	if !changed || err != nil {
 		return changed, err
@@ -181,6 +187,22 @@ func (c *certificates) reload() (changed bool, err error) {
 	return true, nil
 }
 
+// setting returns the name of the setting with the file of an index in reload.
+func (c *certificates) setting(index int) string {
+	if index == 0 {
+		return "tls.client_ca_file"
+	}
+	return c.pairSetting((index-1)/2, []string{"cert_file", "key_file"}[(index-1)%2])
+}
+
+// pairSetting returns the name of a setting of a pair.
+func (c *certificates) pairSetting(pair int, name string) string {
+	if pair == 0 && c.files.Cert != "" {
+		return "tls." + name
+	}
+	return "certificates." + name
+}
+
 // build returns the TLS configuration of connections. Pairs contains certificates and their keys alternately.
 func (c *certificates) build(ca []byte, pairs [][]byte) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: c.protocols}
@@ -190,7 +212,7 @@ func (c *certificates) build(ca []byte, pairs [][]byte) (*tls.Config, error) {
 		}
 		pair, err := pemfile.ParsePair(p.Cert, p.Key, pairs[2*i], pairs[2*i+1])
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", c.pairSetting(i, pemfile.PairSetting(err, p.Key)), err)
 		}
 		config.Certificates = append(config.Certificates, pair)
 	}
@@ -203,7 +225,7 @@ func (c *certificates) build(ca []byte, pairs [][]byte) (*tls.Config, error) {
 	if c.files.ClientCA != "" {
 		var err error
 		if config.ClientCAs, err = pemfile.ParsePool(c.files.ClientCA, ca); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("tls.client_ca_file: %w", err)
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 	}

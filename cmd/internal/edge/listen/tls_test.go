@@ -154,11 +154,11 @@ func TestWrongCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, cfg := range map[string]listen.TLS{
-		"set cert_file and key_file":  {Cert: to.Cert},
-		"failed to find any PEM data": {Cert: empty, Key: to.Key},
-		"no certificate found":        {Cert: to.Cert, Key: to.Key, ClientCA: empty},
-		"no such file":                {Cert: "/nowhere", Key: to.Key},
-		"set client_ca_file":          {Cert: to.Cert, Key: to.Key, ClientNames: []string{"a"}},
+		"set cert_file and key_file": {Cert: to.Cert},
+		"tls.cert_file: ":            {Cert: empty, Key: to.Key},
+		"no certificate found":       {Cert: to.Cert, Key: to.Key, ClientCA: empty},
+		"no such file":               {Cert: "/nowhere", Key: to.Key},
+		"set client_ca_file":         {Cert: to.Cert, Key: to.Key, ClientNames: []string{"a"}},
 	} {
 		for _, c := range []listen.Config{
 			{GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: cfg}}}, {HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: cfg}}},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"strings"
 	"sync"
@@ -72,12 +71,10 @@ func readFile(path string, maxBytes int64) ([]byte, error) {
 	}
 	b, err := plainfile.Read(path, maxBytes)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fault("there is no such file")
 	case errors.Is(err, plainfile.ErrTooLarge):
 		return nil, fault("has more than %d bytes: split it", maxBytes)
 	case err != nil:
-		return nil, fault("cannot be read: %v", errors.Unwrap(err))
+		return nil, fault("%s", plainfile.Reason(err))
 	}
 	return b, nil
 }

@@ -103,12 +103,12 @@ func NewJWT(cfg JWTConfig) (*JWT, error) {
 
 func (c *JWTConfig) check() error {
 	if len(c.Algorithms) == 0 {
-		return fmt.Errorf("jwt: there are no algorithms: write those of your issuer, such as RS256")
+		return fmt.Errorf("there are no algorithms: write those of your issuer, such as RS256")
 	}
 	shared := 0
 	for _, a := range c.Algorithms {
 		if !slices.Contains(Algorithms, a) {
-			return fmt.Errorf("jwt: there is no algorithm %.20q: write %s", a, strings.Join(Algorithms, ", "))
+			return fmt.Errorf("there is no algorithm %.20q: write %s", a, strings.Join(Algorithms, ", "))
 		}
 		if IsSymmetric(a) {
 			shared++
@@ -122,11 +122,11 @@ func (c *JWTConfig) check() error {
 	}
 	switch {
 	case shared > 0 && shared < len(c.Algorithms):
-		return errors.New("jwt: HS256, HS384 and HS512 use a shared secret, all others use public keys: write one kind only")
+		return errors.New("HS256, HS384 and HS512 use a shared secret, all others use public keys: write one kind only")
 	case sources != 1:
-		return errors.New("jwt: write one of secret_file, jwks_file and jwks_url")
+		return errors.New("write one of secret_file, jwks_file and jwks_url")
 	case (shared > 0) != (c.SecretFile != ""):
-		return errors.New("jwt: HS256, HS384 and HS512 need secret_file, all others need jwks_file or jwks_url")
+		return errors.New("HS256, HS384 and HS512 need secret_file, all others need jwks_file or jwks_url")
 	}
 	return nil
 }

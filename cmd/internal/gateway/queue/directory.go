@@ -40,7 +40,7 @@ func openPlace(given, name string) (*place, error) {
 		return nil, fmt.Errorf("queue: directory: %w", err)
 	}
 	if err := os.Mkdir(p.own, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("queue: directory: %w", err)
+		return nil, fmt.Errorf("queue: directory: %w", plainfile.ExplainWrite(p.own, err))
 	}
 	info, err := checkOwn(p.own)
 	if err != nil {
@@ -67,7 +67,7 @@ func checkOwn(own string) (os.FileInfo, error) {
 	info, err := os.Lstat(own)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("queue: directory: %w", err)
+		return nil, fmt.Errorf("queue: directory: %w", plainfile.ExplainWrite(own, err))
 	case !info.IsDir():
 		return nil, fmt.Errorf("queue: %s is not a directory: remove it, or set queue.directory to another", own)
 	case !isOurs(info):

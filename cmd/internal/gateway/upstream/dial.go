@@ -69,13 +69,13 @@ func (d *tlsDialer) read() (*tls.Config, error) {
 	if from.CA != "" {
 		var err error
 		if c.RootCAs, err = pemfile.Pool(from.CA); err != nil {
-			return nil, fmt.Errorf("tls: ca_file: %w", err)
+			return nil, fmt.Errorf("tls.ca_file: %w", err)
 		}
 	}
 	if from.Cert != "" {
 		pair, err := pemfile.Pair(from.Cert, from.Key)
 		if err != nil {
-			return nil, fmt.Errorf("tls: %w", err)
+			return nil, fmt.Errorf("tls.%s: %w", pemfile.PairSetting(err, from.Key), err)
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}

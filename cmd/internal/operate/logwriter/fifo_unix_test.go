@@ -83,7 +83,7 @@ func TestFIFOSlowReader(t *testing.T) {
 
 func TestNeitherFileNorFIFO(t *testing.T) {
 	for _, name := range []string{t.TempDir(), "/dev/null", "/dev/zero"} {
-		if _, err := Open(Config{File: name}); err == nil || !strings.Contains(err.Error(), "regular file or a FIFO") {
+		if _, err := Open(Config{File: name}); err == nil || !strings.Contains(err.Error(), "regular file nor a FIFO") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

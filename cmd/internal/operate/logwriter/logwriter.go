@@ -108,7 +108,14 @@ func openFile(name string) (*os.File, error) {
 	if fifo {
 		flags = os.O_RDWR
 	}
-	return os.OpenFile(name, flags|syscall.O_NONBLOCK, 0o640)
+	f, err := os.OpenFile(name, flags|syscall.O_NONBLOCK, 0o640)
+	if err != nil {
+		if known := plainfile.CheckCreate(name); known != nil {
+			return nil, known
+		}
+		return nil, plainfile.ExplainWrite(name, err)
+	}
+	return f, nil
 }
 
 // isFIFO reports whether the file is a FIFO. It returns an error if the file exists and is neither a FIFO nor a regular file.
@@ -120,7 +127,7 @@ func isFIFO(name string) (bool, error) {
 	case info.Mode()&fs.ModeNamedPipe != 0:
 		return true, nil
 	}
-	return false, &fs.PathError{Op: "open", Path: name, Err: errors.New("name a regular file or a FIFO, - for standard output, or /dev/null for no log")}
+	return false, fmt.Errorf("%s: is neither a regular file nor a FIFO: name one, or - for standard output, or /dev/null for no log", name)
 }
 
 // Check returns the error that [Open] would return for a file, without creating it.

@@ -141,7 +141,7 @@ func (r *Report) load(o *Options, sources []rulefile.File) (*rulefile.LoadResult
 		r.keeps = r.keeps || cfg.Gateway.Address != config.Off && cfg.Queue.On()
 		if len(cfg.Rules.Paths) > 0 {
 			named, err := rulefile.ReadFiles(cfg.Rules.Paths...)
-			found = append(found, err)
+			found = append(found, ofSetting(s, "rules.paths", err)...)
 			ruleSources, r.named = append(ruleSources, named...), append(r.named, named...)
 			options.Incomplete = options.Incomplete || err != nil
 		}
@@ -201,8 +201,18 @@ func eachOnce(sources []rulefile.File) (once []rulefile.File) {
 
 // inFile gives errors without a position the position of their setting in the configuration.
 func inFile(s rulefile.File, err error) (all []error) {
+	return ofSetting(s, "authentication", err)
+}
+
+// ofSetting gives errors without a position, and errors about a whole file that setting names, the position of the setting in
+// the configuration.
+func ofSetting(s rulefile.File, setting string, err error) (all []error) {
 	for _, e := range fileerrors.Each(err) {
-		if found, _ := fileerrors.Split(e); len(found) == 0 {
+		switch found, _ := fileerrors.Split(e); {
+		case len(found) == 1 && found[0].Line == 0 && found[0].File != "":
+			msg := setting + ": " + found[0].File + ": " + found[0].Message
+			e = &rules.Error{Pos: placeInConfig(s.Name, s.Data, msg), Msg: msg}
+		case len(found) == 0:
 			e = &rules.Error{Pos: placeInConfig(s.Name, s.Data, e.Error()), Msg: e.Error()}
 		}
 		all = append(all, e)

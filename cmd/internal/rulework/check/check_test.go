@@ -41,7 +41,7 @@ gateway:
 	}
 	want := []string{
 		"sluice.yaml:1: listeners.http.address", "sluice.yaml:4: gateway: the listener is off", "sluice.yaml:5: gateway.routes.upstream",
-		"missing.yaml:0: there is no such file", "there.yaml:3: limit: 5 has no unit", "there.yaml:3: a rule with this name",
+		"sluice.yaml:2: rules.paths: " + filepath.Join(dir, "missing.yaml") + ": there is no such file or directory", "there.yaml:3: limit: 5 has no unit", "there.yaml:3: a rule with this name",
 	}
 	for _, w := range want {
 		if !strings.Contains(strings.Join(got, "\n"), w) {
