@@ -106,7 +106,7 @@ func (c limitContext) rate(n *strictyaml.Node, what string) (sluice.Limit, bool)
 		if l.Window != sluice.DefaultPermitTTL {
 			more = ", permit_ttl: " + strings.Fields(text)[3]
 		}
-		c.Fault(n, "%s: write {concurrent: %d%s}", what, l.Count, more)
+		c.Fault(n, "%s: %s is the form of the library: write {concurrent: %d%s}", what, n, l.Count, more)
 		return sluice.Limit{}, false
 	case err == nil:
 		return l, true
@@ -116,6 +116,8 @@ func (c limitContext) rate(n *strictyaml.Node, what string) (sluice.Limit, bool)
 		c.Fault(n, "%s: %s is no limit: write a mapping, such as {concurrent: 5, permit_ttl: 10s}", what, n)
 	case strings.Contains(text, ","):
 		c.Fault(n, "%s: %s is one value: write a list, [%s]", what, n, text)
+	case c.words && !strings.Contains(text, "/"):
+		c.Fault(n, "%s: %s is no limit: write a limit such as 10/s, unlimited, or deny", what, n)
 	default:
 		c.Fault(n, "%s: %s", what, strings.TrimPrefix(err.Error(), "sluice: limit "))
 	}

@@ -74,7 +74,9 @@ func (f *file) declarations() {
 	}
 	f.defaults.file = f
 	if n := f.root.Field("defaults"); n != nil {
+		f.Decoder.Under = "defaults: "
 		strictyaml.Decode(&f.Decoder, n, "defaults", defaultsFields, defaultsMoved, &f.defaults)
+		f.Decoder.Under = ""
 	}
 	f.flush("")
 }

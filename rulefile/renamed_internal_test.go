@@ -62,8 +62,13 @@ func TestRenamedNames(t *testing.T) {
 			_, err := Parse(Options{}, File{"rules.yaml", []byte(strings.Join(lines, ""))})
 			all := flatten(err)
 			var e *rules.Error
+			want := ": " + old + ": renamed: write " + name
+			if isValue {
+				want = ": " + key + `: the value "` + value + `" is renamed: write "` + name + `"`
+			}
 			pos := rules.Position{File: "rules.yaml", Line: n.Line, Column: n.Column}
-			if len(all) != 1 || !errors.As(all[0], &e) || e.Pos != pos || !strings.HasSuffix(": "+e.Msg, ": "+old+": renamed: write "+name) {
+			if len(all) != 1 || !errors.As(all[0], &e) || e.Pos != pos || !strings.HasSuffix(": "+e.Msg, want) ||
+				strings.HasPrefix(lines[n.Line-1], "defaults:") != strings.HasPrefix(e.Msg, "defaults: ") {
 				t.Errorf("%s at %v: got\n%v", old, pos, err)
 			}
 		}
@@ -92,5 +97,20 @@ func TestRenamedKeyBesideTheNewOne(t *testing.T) {
 	_, err := Parse(Options{}, File{"rules.yaml", []byte(text)})
 	if want := `rules.yaml:1:31: rule "a": settle: renamed: write actual_cost`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// Messages say what is wrong with a limit, and list all correct forms at its place.
+func TestLimitAdvice(t *testing.T) {
+	for text, want := range map[string]string{
+		"rules: [{name: a, per: ip, limit: 5/s, overrides: {1.2.3.4: block}}]": `rules.yaml:1:61: rule "a": overrides: 1.2.3.4: "block" is no limit: write a limit such as 10/s, unlimited, or deny`,
+		"rules: [{name: a, limit: 5 concurrent ttl 10s}]":                      `rules.yaml:1:26: rule "a": limit: "5 concurrent ttl 10s" is the form of the library: write {concurrent: 5, permit_ttl: 10s}`,
+		"rules: [{name: a, limit: 5/s, on_limit: delay, max_delay: -1}]":       `rules.yaml:1:59: rule "a": max_delay: is -1: write a duration such as 90s, 10m, 1h30m or 7d`,
+		"defaults: {on_limit: reject}\nrules: []":                              `rules.yaml:1:22: defaults: on_limit: the value "reject" is renamed: write "deny"`,
+		"defaults: {accuracy: no}\nrules: []":                                  `rules.yaml:1:22: defaults: accuracy: is "no": write exact, lease or eventual`,
+	} {
+		if _, err := Parse(Options{}, File{"rules.yaml", []byte(text)}); err == nil || err.Error() != want {
+			t.Errorf("%s: got\n%v\nwant\n%s", text, err, want)
+		}
 	}
 }

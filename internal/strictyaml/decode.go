@@ -20,6 +20,8 @@ const maxFaults = 1000
 type Decoder struct {
 	// Renamed maps old keys, and old values as "key: value", to their new names. They are errors, and read as the new ones.
 	Renamed map[string]string
+	// Under begins all messages that do not begin with it: the section that is read, such as "defaults: ".
+	Under string
 
 	faults  []Fault
 	dropped int
@@ -31,7 +33,11 @@ func (d *Decoder) Fault(at *Node, format string, args ...any) {
 		d.dropped++
 		return
 	}
-	d.faults = append(d.faults, Fault{Line: at.Line, Column: at.Column, Msg: fmt.Sprintf(format, args...)})
+	msg := fmt.Sprintf(format, args...)
+	if !strings.HasPrefix(msg, d.Under) {
+		msg = d.Under + msg
+	}
+	d.faults = append(d.faults, Fault{Line: at.Line, Column: at.Column, Msg: msg})
 }
 
 // fault reports an error of a named value.
@@ -213,7 +219,7 @@ func (d *Decoder) OneOf(n *Node, what string, words ...string) (int, bool) {
 			return i, true
 		}
 		if name := d.Renamed[what[strings.LastIndex(what, " ")+1:]+": "+n.Text]; name != "" {
-			d.fault(n, what, "%s: renamed: write %s", n.Text, name)
+			d.fault(n, what, "the value %q is renamed: write %q", n.Text, name)
 			return slices.Index(words, name), false
 		}
 		if best := suggest.Closest(n.Text, words); best != "" {

@@ -75,3 +75,11 @@ func TestAuthenticationFaults(t *testing.T) {
 		}
 	}
 }
+
+// A section with errors is not sound, so that sluice check, which then reads the files of the section, reports them once.
+func TestJWTErrorsAreReportedOnce(t *testing.T) {
+	c, err := config.Parse("f", []byte("authentication: {jwt: {algorithms: [RS256]}}"), noEnv)
+	if err == nil || c.Sound("authentication") {
+		t.Errorf("%v, sound: %v", err, c.Sound("authentication"))
+	}
+}

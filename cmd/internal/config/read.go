@@ -136,6 +136,9 @@ func known(s *section) []string {
 	return fields.Keys()
 }
 
+// unclosed matches a variable without a closing brace at the end of a text.
+var unclosed = regexp.MustCompile(`\$\{[^}]*$`)
+
 var variable = regexp.MustCompile(`\$(\$|\{[^}]*\})`)
 
 // expand replaces ${NAME} by environment variables and $$ by $ in all scalars of a value. It returns nil if a variable is not set.
@@ -147,6 +150,10 @@ func (d *decoder) expand(n *strictyaml.Node) *strictyaml.Node {
 	sound := true
 	switch n.Kind {
 	case strictyaml.Scalar:
+		if open := unclosed.FindString(strings.ReplaceAll(n.Text, "$$", "")); open != "" {
+			d.Fault(n, "%s: %s has no closing brace: write ${NAME} for an environment variable, or $${ for the text ${", d.name, strictyaml.Quote(open))
+			return nil
+		}
 		c.Text = variable.ReplaceAllStringFunc(n.Text, func(v string) string {
 			if v == "$$" {
 				return "$"

@@ -192,6 +192,12 @@ func (d *decoder) checkJWT(at func(string) *strictyaml.Node) {
 	if n == nil || !d.sound("authentication.jwt") {
 		return
 	}
+	before := d.Count()
+	defer func() {
+		if d.Count() > before { // otherwise check would report the same fault again when it reads the files
+			d.broken = append(d.broken, "authentication.jwt")
+		}
+	}()
 	shared := 0
 	for _, a := range c.Algorithms {
 		if strings.HasPrefix(a, "HS") {

@@ -28,11 +28,11 @@ type kind struct {
 type entry struct {
 	account
 	hash string
-	line int
+	line, column int
 	file string
 }
 
-func (e *entry) at() string { return rules.Position{File: e.file, Line: e.line}.String() }
+func (e *entry) at() string { return rules.Position{File: e.file, Line: e.line, Column: e.column}.String() }
 
 var accountKeys = []string{"attributes", "disabled", "expires", "hash", "id", "plan", "user"}
 
@@ -60,7 +60,7 @@ func readAccounts(k *kind, paths []string, content [][]byte) ([]entry, error) {
 	for i, path := range paths {
 		r := reader{kind: k, file: path}
 		for _, e := range r.read(content[i]) {
-			at := strictyaml.Node{Line: e.line, Column: 1}
+			at := strictyaml.Node{Line: e.line, Column: e.column}
 			if first := hashes[e.hash]; first != nil {
 				r.fault(&at, "duplicate hash, first at %s: remove one", first.at())
 			} else if first := users[e.identity.User]; first != nil && k.unique {
@@ -133,7 +133,7 @@ func (r *reader) unknown(key *strictyaml.Node, known []string) {
 }
 
 func (r *reader) entry(n *strictyaml.Node) (entry, bool) {
-	e := entry{line: n.Line, file: r.file}
+	e := entry{line: n.Line, column: n.Column, file: r.file}
 	if n.Kind != strictyaml.Mapping {
 		r.fault(n, "%s: write a mapping, such as {user: ada, hash: …}", r.kind.one)
 		return e, false

@@ -77,7 +77,7 @@ func TestSeveralFiles(t *testing.T) {
 	put(t, one, "keys: [{user: ada, hash: '"+hash+"'}]")
 	put(t, two, "keys: [{user: bob, hash: '"+hash+"'}]")
 	_, err := NewKeys(KeysConfig{Files: []string{one, two}})
-	if got := faultsOf(t, err); !strings.Contains(got, "first at "+one+":1") {
+	if got := faultsOf(t, err); !strings.Contains(got, "first at "+one+":1:8: ") {
 		t.Errorf("got %s", got)
 	}
 	_, hash = NewKey()

@@ -148,7 +148,11 @@ func (f *jwksCache) Run(ctx context.Context, log *slog.Logger) {
 			failed = min(max(2*failed, fetchFirst), maxFetchInterval)
 			wait = min(failed, f.interval)
 			if ctx.Err() == nil {
-				log.Error("JWKS not fetched: last valid keys stay in use", "url", f.shown, "error", err)
+				event := "JWKS not fetched: last valid keys stay in use"
+				if f.live.Load() == nil {
+					event = "JWKS not fetched: there are no keys yet, and tokens cannot be verified"
+				}
+				log.Error(event, "url", f.shown, "error", err)
 			}
 		} else {
 			failed = 0

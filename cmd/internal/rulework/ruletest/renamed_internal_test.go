@@ -28,6 +28,10 @@ func TestRenamedNames(t *testing.T) {
 		line, column := strings.Count(before, "\n")+1, len(before)-strings.LastIndex(before, "\n")
 		_, err := Parse("a_test.yaml", []byte(before+written+after))
 		want := fmt.Sprintf("a_test.yaml:%d:%d: %s: renamed: write %s", line, column, msg, name)
+		if isValue {
+			key, value, _ := strings.Cut(msg, ": ")
+			want = fmt.Sprintf("a_test.yaml:%d:%d: %s: the value %q is renamed: write %q", line, column, key, value, name)
+		}
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: got\n%v\nwant\n%s", old, err, want)
 		}
