@@ -100,7 +100,7 @@ func TestRenamedKeyBesideTheNewOne(t *testing.T) {
 	}
 }
 
-// Messages say what is wrong with a limit, and list all correct forms at its place.
+// Messages about a limit quote it and list the forms that are correct at its place.
 func TestLimitAdvice(t *testing.T) {
 	for text, want := range map[string]string{
 		"rules: [{name: a, per: ip, limit: 5/s, overrides: {1.2.3.4: block}}]": `rules.yaml:1:61: rule "a": overrides: 1.2.3.4: "block" is no limit: write a limit such as 10/s, unlimited, or deny`,

@@ -111,7 +111,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/testenv/rlstest": {},
 	"internal/testenv/certtest":    {},
 	"cmd/internal/edge/listen":     {"cmd/internal/edge/domainname", "internal/bounds", "internal/keyenc", "cmd/internal/edge/shares", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
-	"cmd/internal/config":          {".", "rules", "cmd/internal/edge/domainname", "internal/cors", "internal/panics", "internal/strictyaml", "internal/plainfile", "internal/match"},
+	"cmd/internal/config":          {".", "rules", "cmd/internal/edge/domainname", "internal/cors", "internal/panics", "internal/strictyaml", "internal/plainfile", "internal/match", "internal/suggest"},
 	"cmd/internal/operate/topkeys": {},
 	"cmd/internal/operate/metrics": {".", "rules", "internal/bounds", "internal/shaper", "cmd/internal/operate/topkeys"},
 

@@ -284,6 +284,7 @@ func TestFaults(t *testing.T) {
 		{"too long", "listeners: {drain: {delay: 90000h, timeout: 9999999h}}", `f:1:28: listeners.drain.delay: is "90000h", which is too long: write at most 3650d
 f:1:45: listeners.drain.timeout: is "9999999h", which is too long: write at most 3650d`},
 		{"an unclosed variable", "store: {key_prefix: 'a${NOPE'}", "f:1:21: store.key_prefix: \"${NOPE\" has no closing brace: write ${NAME} for an environment variable, or $${ for the text ${"},
+		{"a removed key", "rls: {max_bytes: 1000}", `f:1:7: rls.max_bytes: removed: values of any length are counted: delete it`},
 		{"no duration", "listeners: {drain: {timeout: 0s}}", `f:1:30: listeners.drain.timeout: is "0s": write a duration above zero`},
 		{"boolean", "rls: {shadow_mode: yes}", `f:1:20: rls.shadow_mode: is "yes": write true or false`},
 		{"key without certificate", "listeners: {grpc: {tls: {key_file: k}}}", `f:1:25: listeners.grpc.tls: TLS needs both a certificate and its key: set cert_file and key_file`},

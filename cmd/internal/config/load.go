@@ -11,6 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/internal/suggest"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -60,7 +61,7 @@ func rulesOf(data []byte) *strictyaml.Node {
 		return nil
 	}
 	for i := range root.Fields {
-		if key := root.Fields[i].Key; slices.Contains([]string{"rules", "domain", "descriptors", "attributes"}, key.Text) {
+		if key := root.Fields[i].Key; slices.Contains(ruleFileKeys, key.Text) {
 			return key
 		}
 	}
@@ -161,11 +162,35 @@ func IsServiceConfig(data []byte) bool {
 	if root == nil || root.Kind != strictyaml.Mapping {
 		return false
 	}
-	for name := range sections(Settings()).below {
+	top := sections(Settings())
+	for name := range top.below {
 		n := root.Field(name)
-		if n != nil && (name != "rules" || n.Kind == strictyaml.Mapping) || name != "rules" && slices.Contains(root.Lost, name) {
+		if n != nil && (name != "rules" || isRulesSection(n, top.below[name])) || name != "rules" && slices.Contains(root.Lost, name) {
 			return true
 		}
 	}
-	return hasRenamedSection(root)
+	return hasRenamedSection(root) || hasMisspeltSection(root, top)
+}
+
+// isRulesSection reports whether rules is the section of a configuration: a mapping with at least one of its keys, or empty.
+func isRulesSection(n *strictyaml.Node, s *section) bool {
+	return n.Kind == strictyaml.Mapping && (len(n.Fields) == 0 || slices.ContainsFunc(n.Fields, func(f strictyaml.Field) bool {
+		return s.below[f.Key.Text] != nil || suggest.Closest(f.Key.Text, known(s)) != ""
+	}))
+}
+
+// ruleFileKeys are keys that show that a file is a rule file.
+var ruleFileKeys = []string{"rules", "domain", "descriptors", "attributes"}
+
+// hasMisspeltSection reports whether a file that has no key of a rule file has a key that resembles a section.
+func hasMisspeltSection(root *strictyaml.Node, top *section) bool {
+	names := slices.DeleteFunc(known(top), func(name string) bool { return name == "rules" })
+	some := false
+	for _, f := range root.Fields {
+		if slices.Contains(ruleFileKeys, f.Key.Text) {
+			return false
+		}
+		some = some || suggest.Closest(f.Key.Text, names) != ""
+	}
+	return some
 }

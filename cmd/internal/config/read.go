@@ -87,6 +87,8 @@ func (d *decoder) section(n *strictyaml.Node, s *section, what string) {
 		switch {
 		case below == nil && newName(under(what, name)) != "":
 			d.renamedKey(field, s, what)
+		case below == nil && removed[under(what, name)] != "":
+			d.Fault(field.Key, "%s: removed: %s: delete it", under(what, name), removed[under(what, name)])
 		case below == nil:
 			if best := d.UnknownKey(field.Key, what, known(s), nil); best != "" {
 				d.broken = append(d.broken, under(what, best))

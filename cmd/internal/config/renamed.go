@@ -96,6 +96,9 @@ var renamed = []struct{ old, new string }{
 	{"tracing.tls.key", "tracing.tls.key_file"},
 }
 
+// removed lists the paths of removed keys, and why they are not needed.
+var removed = map[string]string{"rls.max_bytes": "values of any length are counted"}
+
 // newName returns the new path of a renamed key, or "" if it was not renamed. The sections in path may have old or new names.
 func newName(path string) string {
 	for _, r := range renamed {

@@ -27,12 +27,14 @@ type kind struct {
 // entry is an account in a file.
 type entry struct {
 	account
-	hash string
+	hash         string
 	line, column int
-	file string
+	file         string
 }
 
-func (e *entry) at() string { return rules.Position{File: e.file, Line: e.line, Column: e.column}.String() }
+func (e *entry) at() string {
+	return rules.Position{File: e.file, Line: e.line, Column: e.column}.String()
+}
 
 var accountKeys = []string{"attributes", "disabled", "expires", "hash", "id", "plan", "user"}
 

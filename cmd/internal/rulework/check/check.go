@@ -10,6 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/describe"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/fileerrors"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sources"
+	"github.com/sluiceproject/sluice/internal/strictyaml"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -121,6 +122,10 @@ func (r *Report) load(o *Options, sources []rulefile.File) (*rulefile.LoadResult
 				"or rules: [] for no rules; in a configuration file write settings, or {} for the defaults"})
 			continue
 		}
+		if n := testsOf(s.Data); n != nil {
+			found = append(found, &rules.Error{Pos: rules.Position{File: s.Name, Line: n.Line, Column: n.Column}, Msg: "this is a test file: run sluice test " + s.Name})
+			continue
+		}
 		if !config.IsServiceConfig(s.Data) {
 			if o.IsAccounts(s.Data) {
 				r.Accounts = append(r.Accounts, s.Name)
@@ -162,6 +167,20 @@ func (r *Report) load(o *Options, sources []rulefile.File) (*rulefile.LoadResult
 		}
 	}
 	return loaded, errors.Join(append(found, err)...)
+}
+
+// testsOf returns the key that shows that a file is a test file, or nil if it is not.
+func testsOf(data []byte) *strictyaml.Node {
+	root, _ := strictyaml.Parse(data)
+	if root == nil {
+		return nil
+	}
+	for i := range root.Fields {
+		if root.Fields[i].Key.Text == "tests" {
+			return root.Fields[i].Key
+		}
+	}
+	return nil
 }
 
 // authentication checks the accounts that a configuration names, if that part of it has no errors.

@@ -143,7 +143,7 @@ func findings(t *testing.T, path string, start func(*config.Config) ([]error, er
 		t.Fatal(err)
 	}
 	for _, f := range report.Findings {
-		if line := fmt.Sprintf("%s:%d:%d: warning: ", f.File, f.Line, f.Column); !strings.Contains(text.String(), line) {
+		if line := fmt.Sprintf("%s:%d:%d: %s: ", f.File, f.Line, f.Column, f.Severity); !strings.Contains(text.String(), line) {
 			t.Errorf("the text lacks %s", line)
 		}
 	}
