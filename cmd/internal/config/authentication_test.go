@@ -59,7 +59,7 @@ func TestAuthenticationFaults(t *testing.T) {
 		{"anonymous everywhere", routes + "allow_anonymous: true}]}", "f:2:102: gateway.routes.allow_anonymous: the route has no authentication: write authentication: too, or remove it"},
 		{"half a certificate", "listeners: {gateway: {certificates: [{cert_file: a}]}}", "f:1:38: listeners.gateway.certificates: TLS needs both a certificate and its key: set cert_file and key_file"},
 		{"no domains", "listeners: {gateway: {acme: {email: a}}}", "f:1:29: listeners.gateway.acme: there are no domains: write domains: [api.example.com], or remove it"},
-		{"an authority in clear", "listeners: {gateway: {acme: {domains: a.example.com, directory_url: 'http://x/'}}}", "f:1:69: listeners.gateway.acme.directory_url: write a URL that begins with https://"},
+		{"an authority in clear", "listeners: {gateway: {acme: {domains: a.example.com, directory_url: 'http://x/'}}}", "f:1:69: listeners.gateway.acme.directory_url: begins with \"http://\": write a URL that begins with https://"},
 	} {
 		if _, err := config.Parse("f", []byte(tt.text), noEnv); err == nil || err.Error() != tt.want {
 			t.Errorf("%s: got  %v\nwant %s", tt.name, err, tt.want)

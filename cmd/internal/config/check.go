@@ -54,7 +54,7 @@ func (d *decoder) checkStore(at func(string) *strictyaml.Node) {
 	case c.Store.Kind == Redis && c.Store.URL == "":
 		d.Fault(at("store.kind"), "store.kind: redis needs a url: write url: redis://localhost:6379 below it")
 	case c.Store.Kind == Redis && !hasScheme(c.Store.URL, "redis://", "rediss://", "unix://"):
-		d.Fault(at("store.url"), "store.url: write a URL that begins with redis://, rediss:// for TLS, or unix://")
+		d.Fault(at("store.url"), "store.url: %s: write a URL that begins with redis://, rediss:// for TLS, or unix://", schemeOf(c.Store.URL))
 	}
 	if n := at("store.tls"); n != nil {
 		switch {
@@ -132,6 +132,14 @@ func (d *decoder) checkTLS(name string, t *TLS, at func(string) *strictyaml.Node
 	if n != nil && (t.CertFile == "" || t.KeyFile == "") && d.sound(name) {
 		d.Fault(n, "%s: TLS needs both a certificate and its key: set cert_file and key_file", name)
 	}
+}
+
+// schemeOf describes the beginning of a URL in errors. The rest is not shown, because it may contain a password.
+func schemeOf(url string) string {
+	if scheme, _, ok := strings.Cut(url, "://"); ok {
+		return "begins with " + strictyaml.Quote(scheme+"://")
+	}
+	return "has no scheme"
 }
 
 func hasScheme(url string, schemes ...string) bool {

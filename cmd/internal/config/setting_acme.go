@@ -70,7 +70,7 @@ func (d *decoder) checkACME(at func(string) *strictyaml.Node) {
 	case len(c.Domains) == 0:
 		d.Fault(n, "listeners.gateway.acme: there are no domains: write domains: [api.example.com], or remove it")
 	case c.DirectoryURL != "" && !hasScheme(c.DirectoryURL, "https://"):
-		d.Fault(n.Field("directory_url"), "listeners.gateway.acme.directory_url: write a URL that begins with https://")
+		d.Fault(n.Field("directory_url"), "listeners.gateway.acme.directory_url: %s: write a URL that begins with https://", schemeOf(c.DirectoryURL))
 	}
 }
 

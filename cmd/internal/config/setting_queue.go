@@ -54,6 +54,8 @@ func (q *Queue) On() bool { return q.Directory != "" || q.URL != "" }
 
 func (d *decoder) checkQueue(at func(string) *strictyaml.Node) {
 	q := &d.to.Queue
+	urls := strings.Split(q.URL, ",")
+	wrong := slices.IndexFunc(urls, func(u string) bool { return !hasScheme(strings.TrimSpace(u), "nats://", "tls://") })
 	switch n := at("queue"); {
 	case n == nil || !d.sound("queue.directory", "queue.url"):
 		return
@@ -61,10 +63,8 @@ func (d *decoder) checkQueue(at func(string) *strictyaml.Node) {
 		d.Fault(n, "queue: there is no directory and no url: write directory: /var/lib/sluice/queue, or url: nats://host:4222")
 	case q.Directory != "" && q.URL != "":
 		d.Fault(n, "queue: directory and url are both set: remove one of them")
-	case q.URL != "" && slices.ContainsFunc(strings.Split(q.URL, ","), func(u string) bool {
-		return !hasScheme(strings.TrimSpace(u), "nats://", "tls://")
-	}):
-		d.Fault(at("queue.url"), "queue.url: write a URL that begins with nats://, or tls:// for TLS")
+	case q.URL != "" && wrong >= 0:
+		d.Fault(at("queue.url"), "queue.url: %s: write a URL that begins with nats://, or tls:// for TLS", schemeOf(strings.TrimSpace(urls[wrong])))
 	}
 	for _, name := range []string{"queue.credentials_file", "queue.tls"} {
 		if n := at(name); n != nil && q.URL == "" {

@@ -68,7 +68,7 @@ func (d *decoder) checkCollector(name string, c *Collector, at func(string) *str
 	case c.Endpoint == "":
 		d.Fault(n, "%s: there is no endpoint: write endpoint: http://localhost:4317, or remove it", name)
 	case !hasScheme(c.Endpoint, "http://", "https://"):
-		d.Fault(at(name+".endpoint"), "%s.endpoint: write a URL that begins with http://, or https:// for TLS", name)
+		d.Fault(at(name+".endpoint"), "%s.endpoint: %s: write a URL that begins with http://, or https:// for TLS", name, schemeOf(c.Endpoint))
 	case (c.TLS.CertFile == "") != (c.TLS.KeyFile == ""):
 		d.Fault(at(name+".tls"), "%s.tls: a certificate and its key go together: set cert_file and key_file, or neither", name)
 	case c.TLS != (ClientTLS{}) && !hasScheme(c.Endpoint, "https://"):

@@ -458,7 +458,7 @@ func TestBadRulesAtTheStart(t *testing.T) {
 func TestWrongSettings(t *testing.T) {
 	p := launch(t, "REDIS_AUTH=hunter2", "PORT=eighty", "REDIS_PERSECOND=perhaps")
 	p.ended()
-	for _, want := range []string{"PORT: write a whole number between 0 and 65535", "REDIS_PERSECOND: write true or false"} {
+	for _, want := range []string{"PORT: is \"eighty\": write a whole number between 0 and 65535", "REDIS_PERSECOND: is \"perhaps\": write true or false"} {
 		if p.code != 2 || !strings.Contains(p.logged(), want) {
 			t.Errorf("exit code %d, log\n%s\nwant in it %s", p.code, p.logged(), want)
 		}

@@ -24,7 +24,7 @@ type variable struct {
 }
 
 // ReadSettings returns the settings of an environment in the format of os.Environ. The error joins all errors. The warnings
-// are about variables that are set and ignored. Neither contains values, because they may be secret.
+// are about variables that are set and ignored. Neither contains texts, because they may be secret.
 func ReadSettings(environ []string) (s *Settings, warnings []string, err error) {
 	env := make(map[string]string, len(environ))
 	for _, pair := range environ {
@@ -47,12 +47,20 @@ func ReadSettings(environ []string) (s *Settings, warnings []string, err error) 
 			value = v.initial
 		}
 		if err := v.set(s, value); err != nil {
-			faults = append(faults, fmt.Errorf("%s: write %s%w", v.name, v.kind, err))
+			faults = append(faults, fmt.Errorf("%s%s: write %s%w", v.name, shown(v.kind, value), v.kind, err))
 		}
 	}
 	faults = append(faults, s.complete(env)...)
 	faults = append(faults, s.check()...)
 	return s, append(warnings, unknown(env)...), errors.Join(faults...)
+}
+
+// shown returns the value in an error, or "" for kinds whose values may contain secrets.
+func shown(kind, value string) string {
+	if kind == kindText || kind == kindList || kind == kindPairs {
+		return ""
+	}
+	return fmt.Sprintf(": is %.60q", value)
 }
 
 // Descriptions of valid values, for errors.
