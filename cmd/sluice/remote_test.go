@@ -110,7 +110,7 @@ var momentary = []struct {
 	instead string
 }{
 	{regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]+"`), `"2026-01-02T03:04:05Z"`},
-	{regexp.MustCompile(`(\d{4}-\d\d-\d\d )?\b\d\d:\d\d:\d\d\b`), "03:04:05"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z0-9+-]+`), "2026-01-02 03:04:05 UTC"},
 	{regexp.MustCompile(`(?m)(^[^$\n]*) (\d+(\.\d+)?(d|h|ms|m|s))+\b`), "$1 TIME"},
 	{regexp.MustCompile(`(?m)(^[^$\n]*) (\d+(\.\d+)?(d|h|ms|m|s))+\b`), "$1 TIME"}, // the second one in a line
 	{regexp.MustCompile(`(;t=|Reset: |Retry-After: |retry in |Reset": "|Retry-After": ")\d+`), "${1}0"},

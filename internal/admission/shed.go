@@ -198,6 +198,7 @@ func (s *Shedder) shed(w http.ResponseWriter, r *http.Request, limit string) {
 	after := minShedRetryAfter + rand.N(maxShedRetryAfter-minShedRetryAfter)
 	seconds := strconv.FormatInt(quota.CeilSeconds(after), 10)
 	w.Header().Set("Retry-After", seconds)
+	w.Header().Set("Cache-Control", "no-store")
 	p := problem.Problem{
 		Type: problem.TypeCapacity, Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable,
 		Detail: "The server is overloaded and has shed this request; retry in " + seconds + " s.", Instance: problem.Instance(r),

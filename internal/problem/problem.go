@@ -36,8 +36,11 @@ func New(status int, detail string) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
 }
 
-// Write writes the problem as the response.
+// Write writes the problem as the response. Without a RequestID it has that of the response.
 func (p *Problem) Write(w http.ResponseWriter) {
+	if p.RequestID == "" {
+		p.RequestID = w.Header().Get("X-Request-Id")
+	}
 	buf := buffers.Get().(*[]byte)
 	body := append(p.AppendJSON((*buf)[:0]), '\n')
 	h := w.Header()

@@ -115,11 +115,14 @@ func recordShed(r *http.Request, _ string) {
 
 // recordOf returns the access log record of a request.
 func recordOf(x *gateway.RequestContext, route string) accesslog.Record {
-	r := x.Request
+	r, group := x.Request, ""
+	if x.Route != nil {
+		group = x.Route.UpstreamName
+	}
 	out := accesslog.Record{
 		Time: x.Start, Duration: time.Since(x.Start), Method: r.Method, Host: r.Host, Query: r.URL.RawQuery, Proto: r.Proto,
 		Status: x.Status(), BytesIn: x.BytesIn(), BytesOut: x.BytesOut(), Client: x.Client, User: x.User(), Plan: x.Plan(),
-		Route: route, Upstream: x.Server, Decision: decisionOf(x), Rule: x.Rule, Delay: x.Delay, ID: x.ID, Item: x.Item,
+		Route: route, Upstream: group, Server: x.Server, Decision: decisionOf(x), Rule: x.Rule, Delay: x.Delay, ID: x.ID, Item: x.Item,
 		Referer: r.Header.Get("Referer"), UserAgent: r.Header.Get("User-Agent"),
 	}
 	if x.Path == "" { // the path has no canonical form

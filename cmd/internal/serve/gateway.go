@@ -131,7 +131,7 @@ func newRoute(in *config.Route, groups map[string]*upstream.Group) (gateway.Rout
 		return gateway.Route{}, fmt.Errorf("gateway.routes: %w", err)
 	}
 	return gateway.Route{
-		Name: routeName(in), Host: in.Host, Path: path, Upstream: groups[in.Upstream],
+		Name: routeName(in), Host: in.Host, Path: path, Upstream: groups[in.Upstream], UpstreamName: in.Upstream,
 		StripPrefix: in.StripPrefix, AddPrefix: in.AddPrefix, MaxBody: in.MaxBodySize, Timeout: in.Timeout,
 		UpstreamHost: in.HostHeader == config.HostHeaderUpstream,
 		CORS:         in.CORS,

@@ -25,11 +25,5 @@ func Right(text string, columns int) string {
 	return strings.Repeat(" ", max(0, columns-Width(text))) + text
 }
 
-// Clock formats t in local time, with the date if it is not today.
-func Clock(t time.Time) string {
-	t = t.Local()
-	if t.Format(time.DateOnly) == time.Now().Format(time.DateOnly) {
-		return t.Format(time.TimeOnly)
-	}
-	return t.Format(time.DateTime)
-}
+// Clock formats t in local time, with date and zone.
+func Clock(t time.Time) string { return t.Local().Format(time.DateTime + " MST") }

@@ -18,6 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/clientip"
 	"github.com/sluiceproject/sluice/internal/problem"
 	"github.com/sluiceproject/sluice/internal/quota"
+	"github.com/sluiceproject/sluice/internal/suggest"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -77,7 +78,7 @@ var routes = []struct {
 	{http.MethodGet, "/openapi.json", serveJSON},
 }
 
-// Register registers the handlers of the API with mux. If around is not nil, it wraps all handlers except those of the
+// Register registers the handlers of the API with mux, and one for all unknown paths. If around is not nil, it wraps all handlers except those of the
 // OpenAPI file.
 func (a *API) Register(mux *http.ServeMux, around func(http.Handler) http.Handler) {
 	for _, route := range routes {
@@ -94,6 +95,20 @@ func (a *API) Register(mux *http.ServeMux, around func(http.Handler) http.Handle
 		}
 		mux.Handle(route.path, h)
 	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { writeNotFound(w, r.URL.Path) })
+}
+
+// writeNotFound writes the response for an unknown path, with the most similar path of the API.
+func writeNotFound(w http.ResponseWriter, path string) {
+	paths := make([]string, len(routes))
+	for i := range routes {
+		paths[i] = routes[i].path
+	}
+	detail := "no such path: GET /openapi.yaml lists the paths of this API"
+	if best := suggest.Closest(path, paths); best != "" {
+		detail = "no such path: did you mean " + best + "? GET /openapi.yaml lists the paths of this API"
+	}
+	problem.New(http.StatusNotFound, detail).Write(w)
 }
 
 // call is the reusable state of one request.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"slices"
@@ -165,6 +166,19 @@ func (c *contract) operations() (all []string) {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// An unknown path is a problem with the most similar path.
+func TestUnknownPath(t *testing.T) {
+	mux := http.NewServeMux()
+	checkapi.New(checkapi.Config{}).Register(mux, nil)
+	for path, want := range map[string]string{"/nope": "no such path: GET /openapi.yaml lists", "/v1/chek": "did you mean /v1/check?"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != http.StatusNotFound || w.Header().Get("Content-Type") != "application/problem+json" || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %s, want %s", path, w.Code, w.Body, want)
+		}
+	}
 }
 
 // answers returns all responses in the file, such as "POST /v1/check 200 application/json".

@@ -306,6 +306,7 @@ func (g *Gateway) limit(w http.ResponseWriter, r *http.Request) {
 	}
 	a, err := g.control.Admit(w, r, &x.identityForRules, x.try)
 	if err != nil {
+		w.Header()["Cache-Control"] = noStore
 		admission.WriteError(w, r, err, nil)
 		return
 	}
@@ -314,12 +315,14 @@ func (g *Gateway) limit(w http.ResponseWriter, r *http.Request) {
 	}
 	switch a.Outcome {
 	case admission.Rejected:
+		w.Header()["Cache-Control"] = noStore
 		admission.WriteRejection(w, r)
 	case admission.Denied:
 		x.Rule = a.Rule
 		if x.delivery != nil {
 			x.delivery.deny(&a)
 		} else {
+			w.Header()["Cache-Control"] = noStore
 			a.WriteDenial(w, r)
 		}
 		a.Done(r.Context(), http.StatusTooManyRequests)

@@ -158,11 +158,28 @@ func (a answer) isProblem(t testing.TB, status int) {
 		Status    int
 		Title     string
 		RequestID string `json:"request_id"`
+		Detail    string
+		Instance  string
 	}
 	if err := json.Unmarshal([]byte(a.body), &p); err != nil || a.status != status || p.Status != status || p.Title != http.StatusText(status) ||
 		a.header.Get("Content-Type") != "application/problem+json" || p.RequestID == "" || p.RequestID != a.header.Get("X-Request-Id") {
 		t.Errorf("got %+v, %v; want a problem with status %d", a, err, status)
 	}
+	// Like all other problems of the gateway: of routing, limits, upstreams and the queue.
+	if a.header.Get("Cache-Control") != "no-store" || !strings.HasPrefix(p.Instance, "/") || p.Detail != "" && !strings.HasSuffix(p.Detail, ".") {
+		t.Errorf("status %d: Cache-Control %q, instance %q, detail %q", status, a.header.Get("Cache-Control"), p.Instance, p.Detail)
+	}
+}
+
+// Denials and rejections by rules have the form of the gateway's other problems.
+func TestProblemsOfRules(t *testing.T) {
+	address := before(t, echo, func(c *gateway.Config) {
+		c.Rules, c.Limiter = limits(t, "rules:\n- {name: a, match: {path: /a}, limit: 1/h}\n- {name: b, match: {path: /b}, per: 'header:X-User', limit: 1/h, on_missing: reject}\n")
+	})
+	get(t, address, "/a")
+	get(t, address, "/a").isProblem(t, http.StatusTooManyRequests)
+	get(t, address, "/b").isProblem(t, http.StatusForbidden)
+	get(t, address, "/b", "X-User: x", "X-User: y").isProblem(t, http.StatusBadRequest)
 }
 
 // echo responds with the request line.

@@ -33,7 +33,7 @@ func (r *rejection) writeTo(w http.ResponseWriter, to *http.Request) {
 		w.WriteHeader(statusClientClosed)
 		return
 	}
-	r.write(w)
+	r.write(w, to)
 }
 
 // statusClientClosed is the status of a request whose client has disconnected.
@@ -45,15 +45,18 @@ func clientClosed(r *http.Request) bool {
 	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
+// noStore is the Cache-Control of all responses of the gateway itself. It must not be modified.
+var noStore = []string{"no-store"}
+
 // write writes a problem document (RFC 9457). It contains no internal details except the ID of the request.
-func (r *rejection) write(w http.ResponseWriter) {
+func (r *rejection) write(w http.ResponseWriter, to *http.Request) {
 	h := w.Header()
 	if len(r.challenges) > 0 {
 		h["Www-Authenticate"] = r.challenges
 	}
-	h.Set("Cache-Control", "no-store")
+	h["Cache-Control"] = noStore
 	p := problem.New(r.status, r.detail)
-	p.RequestID = h.Get(RequestID)
+	p.Instance = problem.Instance(to)
 	switch {
 	case r.status == http.StatusTooManyRequests:
 		quota.SetProblem(h, p, r.limit, r.retryAfter)

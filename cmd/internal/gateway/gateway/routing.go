@@ -23,7 +23,8 @@ type Route struct {
 	Host string
 	Path *match.Pattern
 	// Upstream serves requests that are ready to be forwarded.
-	Upstream http.Handler
+	Upstream     http.Handler
+	UpstreamName string // in logs
 
 	StripPrefix  string        // canonical path that is removed; every path of the route starts with it
 	AddPrefix    string        // canonical path that is then prepended

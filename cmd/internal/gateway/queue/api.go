@@ -14,6 +14,23 @@ import (
 // Get returns the status of an item. It reads the streams, because the index may lag behind them and another gateway may have
 // returned a later state already.
 func (q *Queue) Get(ctx context.Context, id string) (*Status, error) {
+	st, err := q.get(ctx, id)
+	q.setDeadExpiry(st)
+	return st, err
+}
+
+// setDeadExpiry replaces the deadline for delivery, which dead letters have passed, by the time of their deletion.
+func (q *Queue) setDeadExpiry(st *Status) {
+	if st == nil || st.State != Dead {
+		return
+	}
+	st.Expires = time.Time{}
+	if q.cfg.DeadLetterTTL > 0 {
+		st.Expires = st.Changed.Add(q.cfg.DeadLetterTTL)
+	}
+}
+
+func (q *Queue) get(ctx context.Context, id string) (*Status, error) {
 	s := q.current.Load()
 	switch {
 	case !validID(id):
@@ -279,6 +296,7 @@ func (q *Queue) List(ctx context.Context, state State, after string, limit int) 
 	out := make([]*Status, len(found))
 	for i := range found {
 		out[i] = found[i].Status
+		q.setDeadExpiry(out[i])
 	}
 	return out, next, nil
 }

@@ -57,7 +57,7 @@ func (q *Queue) Handler() http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		id, ok := strings.CutPrefix(r.URL.Path, StatusPrefix)
 		if !ok || !validID(id) {
-			refuse(w, ErrNotFound)
+			refuse(w, r, ErrNotFound)
 			return
 		}
 		var st *Status
@@ -69,11 +69,11 @@ func (q *Queue) Handler() http.Handler {
 			st, err = q.Cancel(r.Context(), id)
 		default:
 			w.Header().Set("Allow", "GET, HEAD, DELETE")
-			problem.New(http.StatusMethodNotAllowed, "use GET for the status or DELETE to cancel").Write(w)
+			writeProblem(w, r, http.StatusMethodNotAllowed, "Use GET for the status or DELETE to cancel.")
 			return
 		}
 		if err != nil {
-			refuse(w, err)
+			refuse(w, r, err)
 			return
 		}
 		show(w, st)
@@ -108,18 +108,25 @@ func pollInterval(st *Status, now time.Time) int {
 const maxPoll = 60
 
 // refuse writes the problem response of an error.
-func refuse(w http.ResponseWriter, err error) {
+func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, ErrNotFound):
-		problem.New(http.StatusNotFound, "request not found, or its result has expired").Write(w)
+		writeProblem(w, r, http.StatusNotFound, "The request was not found, or its result has expired.")
 	case errors.Is(err, ErrDelivering):
-		problem.New(http.StatusConflict, "the request is being delivered and cannot be cancelled").Write(w)
+		writeProblem(w, r, http.StatusConflict, "The request is being delivered and cannot be cancelled.")
 	case errors.Is(err, ErrDone):
-		problem.New(http.StatusConflict, "the request is already done").Write(w)
+		writeProblem(w, r, http.StatusConflict, "The request is already done.")
 	default:
 		w.Header().Set("Retry-After", "5")
-		problem.New(http.StatusServiceUnavailable, "the queue is unavailable").Write(w)
+		writeProblem(w, r, http.StatusServiceUnavailable, "The queue is unavailable.")
 	}
+}
+
+// writeProblem writes a problem document (RFC 9457).
+func writeProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
+	p := problem.New(status, detail)
+	p.Instance = problem.Instance(r)
+	p.Write(w)
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

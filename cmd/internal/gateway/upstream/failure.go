@@ -155,36 +155,35 @@ func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *fai
 	switch {
 	case f.kind == failRequestBody:
 		w.Header().Set("Connection", "close")
-		writeProblem(w, http.StatusRequestTimeout, "The request did not arrive completely.")
+		writeProblem(w, r, http.StatusRequestTimeout, "The request did not arrive completely.")
 	case errors.As(f.err, new(*http.MaxBytesError)):
-		writeProblem(w, http.StatusRequestEntityTooLarge, "The request body exceeds the maximum size of this route.")
+		writeProblem(w, r, http.StatusRequestEntityTooLarge, "The request body exceeds the maximum size of this route.")
 	case errors.Is(f.err, errHeadTooLarge):
-		writeProblem(w, http.StatusRequestHeaderFieldsTooLarge, "The path and headers of the request are larger than the upstream accepts.")
+		writeProblem(w, r, http.StatusRequestHeaderFieldsTooLarge, "The path and headers of the request are larger than the upstream accepts.")
 	case errors.Is(f.err, errNoUpgrade):
-		writeProblem(w, http.StatusBadRequest, "The upstream does not support protocol upgrades such as WebSocket.")
+		writeProblem(w, r, http.StatusBadRequest, "The upstream does not support protocol upgrades such as WebSocket.")
 	case endsEarly(f.err) && r.ContentLength > 0:
-		writeProblem(w, http.StatusBadRequest, "The request body ended before its Content-Length.")
+		writeProblem(w, r, http.StatusBadRequest, "The request body ended before its Content-Length.")
 	case endsEarly(f.err):
-		writeProblem(w, http.StatusBadRequest, "The request body ended before its last chunk.")
+		writeProblem(w, r, http.StatusBadRequest, "The request body ended before its last chunk.")
 	case errors.As(f.err, &request) && request.body:
-		writeProblem(w, http.StatusBadRequest, "The request body is malformed.")
+		writeProblem(w, r, http.StatusBadRequest, "The request body is malformed.")
 	case f.kind == failRequest:
-		writeProblem(w, http.StatusBadRequest, "The request cannot be forwarded.")
+		writeProblem(w, r, http.StatusBadRequest, "The request cannot be forwarded.")
 	case f.kind == failTimeout || r.Context().Err() != nil:
-		writeProblem(w, http.StatusGatewayTimeout, "The upstream did not respond in time.")
+		writeProblem(w, r, http.StatusGatewayTimeout, "The upstream did not respond in time.")
 	case f.kind == failDial:
-		writeProblem(w, http.StatusBadGateway, "The upstream cannot be reached.")
+		writeProblem(w, r, http.StatusBadGateway, "The upstream cannot be reached.")
 	default:
-		writeProblem(w, http.StatusBadGateway, "The upstream sent no valid response.")
+		writeProblem(w, r, http.StatusBadGateway, "The upstream sent no valid response.")
 	}
 }
 
 // writeProblem writes a problem document (RFC 9457).
-func writeProblem(w http.ResponseWriter, status int, detail string) {
-	h := w.Header()
-	h.Set("Cache-Control", "no-store")
+func writeProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
+	w.Header().Set("Cache-Control", "no-store")
 	p := problem.New(status, detail)
-	p.RequestID = h.Get("X-Request-Id")
+	p.Instance = problem.Instance(r)
 	p.Write(w)
 }
 

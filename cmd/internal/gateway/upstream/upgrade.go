@@ -16,7 +16,7 @@ func (g *Group) connect(rt *roundTrip, s *server) {
 	if !ok {
 		rt.res.Body.Close()
 		g.log.warn("protocol upgrade failed", g, s, errors.New("upgraded connection is not writable"))
-		writeProblem(rt.w, http.StatusBadGateway, "The upstream sent no valid response.")
+		writeProblem(rt.w, rt.r, http.StatusBadGateway, "The upstream sent no valid response.")
 		return
 	}
 	defer server.Close()

@@ -46,6 +46,7 @@ func AppendJSON(b []byte, r *Record, query bool) []byte {
 	b = appendText(b, `,"plan":"`, r.Plan, maxName)
 	b = appendText(b, `,"route":"`, r.Route, maxName)
 	b = appendText(b, `,"upstream":"`, r.Upstream, maxName)
+	b = appendText(b, `,"server":"`, r.Server, maxName)
 	b = appendText(b, `,"decision":"`, r.Decision.String(), maxName)
 	b = appendText(b, `,"rule":"`, r.Rule, maxName)
 	if r.Delay > 0 {

@@ -28,7 +28,7 @@ func TestFormats(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{string(AppendJSON(nil, &r, true)), `{"time":"2026-01-02T15:04:05.000006Z","duration_seconds":1.234567,"method":"POST","host":"api.example.com","path":"/posts/%2f",` +
 			`"query":"draft=1&x=","proto":"HTTP/2.0","status":429,"bytes_in":10,"bytes_out":512,"client_ip":"192.0.2.1","user":"ada","plan":"pro","route":"posts",` +
-			`"upstream":"api","decision":"denied","rule":"posts","delay_seconds":0.020000,"request_id":"7f3a","queue_item":"5e1f","attempt":2,"outcome":"done","referer":"https://example.com/","user_agent":"curl/8"}` + "\n"},
+			`"upstream":"api","server":"http://127.0.0.1:9002","decision":"denied","rule":"posts","delay_seconds":0.020000,"request_id":"7f3a","queue_item":"5e1f","attempt":2,"outcome":"done","referer":"https://example.com/","user_agent":"curl/8"}` + "\n"},
 		{string(appendCombined(nil, &r, true)), `192.0.2.1 - ada [02/Jan/2026:15:04:05 +0000] "POST /posts/%2f?draft=1&x= HTTP/2.0" 429 512 "https://example.com/" "curl/8"` + "\n"},
 		{string(AppendJSON(nil, &Record{}, true)), `{"time":"0001-01-01T00:00:00.000000Z","duration_seconds":0.000000,"status":0,"bytes_in":0,"bytes_out":0}` + "\n"},
 		{string(appendCombined(nil, &Record{}, true)), `- - - [01/Jan/0001:00:00:00 +0000] "- -" 0 0 "-" "-"` + "\n"},
@@ -56,7 +56,7 @@ func TestHostileValues(t *testing.T) {
 	for _, text := range hostile {
 		r := full()
 		for _, f := range []*string{
-			&r.Method, &r.Host, &r.Path, &r.Query, &r.Proto, &r.User, &r.Plan, &r.Route, &r.Upstream, &r.Rule, &r.ID, &r.Item, &r.Outcome, &r.Referer, &r.UserAgent,
+			&r.Method, &r.Host, &r.Path, &r.Query, &r.Proto, &r.User, &r.Plan, &r.Route, &r.Upstream, &r.Server, &r.Rule, &r.ID, &r.Item, &r.Outcome, &r.Referer, &r.UserAgent,
 		} {
 			*f = text
 		}
@@ -136,7 +136,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		got := one(t, AppendJSON(nil, &r, true))
 		want := r
-		for _, f := range []*string{&want.Method, &want.Host, &want.Proto, &want.User, &want.Plan, &want.Route, &want.Upstream, &want.Rule, &want.ID, &want.Item, &want.Outcome} {
+		for _, f := range []*string{&want.Method, &want.Host, &want.Proto, &want.User, &want.Plan, &want.Route, &want.Upstream, &want.Server, &want.Rule, &want.ID, &want.Item, &want.Outcome} {
 			*f = clean(*f, maxName)
 		}
 		want.Path, want.Query = clean(r.Path, maxTarget), clean(r.Query, maxTarget)

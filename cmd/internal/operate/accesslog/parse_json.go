@@ -78,6 +78,8 @@ func setText(name, v string, r *Record) error {
 		r.Route = v
 	case "upstream":
 		r.Upstream = v
+	case "server":
+		r.Server = v
 	case "rule":
 		r.Rule = v
 	case "request_id":
