@@ -12,11 +12,14 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
+// maxBlock is the maximum duration that the admin API accepts.
+const maxBlock = 366 * 24 * time.Hour
+
 func blockCommand() *cobra.Command {
 	var length time.Duration
 	c := bucketCommand("block", "Deny all requests of a key for a while",
 		"Deny all requests of a key for a while, even if quota remains. The block applies in all instances that share the\n"+
-			"store within a second; with the in-memory store, in this instance only. The service logs the operation and its operator.\n\n"+
+			"store within a second; with the memory store, in this instance only. The service logs the operation and its operator.\n\n"+
 			"With --request, all limits are blocked that the request would be charged to. A limit without per counts all clients\n"+
 			"together, so its block denies all of them: then select a rule and a key instead of a request.",
 		"  sluice block posts-per-user user=ada --for 10m\n"+
@@ -26,7 +29,9 @@ func blockCommand() *cobra.Command {
 			case !c.Flags().Changed("for"):
 				return fmt.Errorf("a duration is required: write --for 10m")
 			case length <= 0:
-				return fmt.Errorf("--for %s: write a duration above zero, such as 10m; sluice unblock lifts a block", length)
+				return fmt.Errorf("--for %s: write a duration above zero, such as 10m; sluice unblock lifts a block", term.Duration(length))
+			case length > maxBlock:
+				return fmt.Errorf("--for %s: write a duration of at most %s", term.Duration(length), term.Duration(maxBlock))
 			}
 			body := adminmsg.Block{Selector: *s, Duration: length.String()}
 			return call(c, &f.live, http.MethodPost, "/v1/block", body, admincli.WriteBlocked)

@@ -17,7 +17,7 @@ reads them. Without arguments, the rule files of the current directory are check
 
 The report lists errors with file, line and column, and warnings: settings that are valid but probably unintended, and
 files and directories of a configuration that sluice serve could not use on this host. A self-test charges requests to
-every limit, in a temporary in-memory store, until the limit denies one.
+every limit, in a temporary memory store, until the limit denies one.
 
 Exit codes: 0 if there is nothing to report, 1 if there are errors or warnings, 2 if a file named as an argument cannot be
 read. Unreadable files that a configuration names are reported as errors.`

@@ -62,7 +62,7 @@ func explainCommand() *cobra.Command {
 	f.live.adminFlags(c)
 	costFlag(c, &f.cost)
 	c.Flags().StringVar(&f.domain, "domain", "", "Envoy domain; the arguments are descriptor entries")
-	c.Flags().StringVar(&f.snapshot, "snapshot", "", "snapshot file of an in-memory store to read usage from")
+	c.Flags().StringVar(&f.snapshot, "snapshot", "", "snapshot file of a memory store to read usage from")
 	c.Flags().BoolVar(&f.matching, "only-matching", false, "omit rules that do not match")
 	_ = c.RegisterFlagCompletionFunc("rules", term.CompleteRules)
 	term.CompleteFlag(c, "domain")

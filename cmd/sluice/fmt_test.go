@@ -82,3 +82,16 @@ func TestSchema(t *testing.T) {
 		t.Errorf("schema rule: exit %d, %s", code, stderr)
 	}
 }
+
+// Names of files are printed without control characters, which could be escape sequences for the terminal.
+func TestFmtNamesArePrintable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a\x1b[31m.yaml")
+	if err := os.WriteFile(file, []byte("rules:   []\n"), 0o600); err != nil {
+		t.Skip("the file system rejects the name:", err)
+	}
+	for _, flag := range []string{"-l", "--check"} {
+		if _, out, _ := sluiceRun(t, "fmt", flag, file); strings.Contains(out, "\x1b") || !strings.Contains(out, ".yaml") {
+			t.Errorf("fmt %s prints %q", flag, out)
+		}
+	}
+}

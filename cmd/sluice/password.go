@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +24,9 @@ func passwordCommand() *cobra.Command {
 		passwordLong, passwordExample, func(c *cobra.Command) error {
 			if a.entry.User == "" {
 				return errors.New("a user is required: write --user NAME")
+			}
+			if strings.Contains(a.entry.User, ":") {
+				return fmt.Errorf("--user %q: basic authentication ends a user name at the first colon: write a name without one", a.entry.User)
 			}
 			password, err := term.ReadSecret(c.Context(), c.InOrStdin(), c.ErrOrStderr(), "Password: ")
 			if err != nil {

@@ -63,7 +63,7 @@ func writeRejected(c *cobra.Command, o *term.Output, p *adminclient.ProblemError
 		return term.ErrFindings
 	}
 	s := term.NewStyle(w)
-	fmt.Fprintln(w, "the rule files have errors, and the service keeps its current rules:")
+	fmt.Fprintln(w, "the rule files have errors, the previous rule set stays in use:")
 	for _, f := range p.Errors {
 		rule := ""
 		if f.Rule != "" {

@@ -91,6 +91,9 @@ func (f *remoteFlags) problem(p *adminclient.ProblemError) error {
 var inCommands = strings.NewReplacer(
 	"?: GET /v1/rules lists them", "?", // "did you mean posts-per-user?"
 	"POST /v1/explain", "sluice explain --live",
+	"POST /v1/reset for one key", "sluice reset RULE NAME=VALUE for one key",
+	"POST /v1/peek", "sluice peek",
+	"GET /v1/top", "sluice top",
 	"GET /v1/rules", "sluice status --rules",
 	"GET /v1/status", "sluice status",
 	"GET /v1/queue", "sluice queue list",

@@ -144,7 +144,7 @@ func TestLiveReload(t *testing.T) {
 	ask{"reload", term.ExitFine, "the rules have not changed, digest "}.run(t)
 	write(t, filepath.Join(rules, "d.yaml"), "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: yaer, requests_per_unit: x}}\n")
 	_, out, _ := sluiceRun(t, "reload")
-	for _, want := range []string{"the service keeps its current rules:\n", "d.yaml:3:", "'yaer'", "requests_per_unit"} {
+	for _, want := range []string{"the previous rule set stays in use:\n", "d.yaml:3:", "'yaer'", "requests_per_unit"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

@@ -20,7 +20,7 @@ func resetCommand() *cobra.Command {
 	c := bucketCommand("reset", "Reset the usage of a key",
 		"Reset the usage of limits in a running service to zero, and lift blocks. The service logs the operation and its operator.\n\n"+
 			"With --all, reset all keys of a rule. With Redis the keys are scanned, and the command prints a line of progress\n"+
-			"every second. With the in-memory store the reset is immediate, and the number of keys is unknown. Memcached does not\n"+
+			"every second. With the memory store the reset is immediate, and the number of keys is unknown. Memcached does not\n"+
 			"support --all, because it cannot list the keys of a rule.",
 		"  sluice reset posts-per-user user=ada\n"+
 			"  sluice reset --request 'POST /posts' -H 'X-User: ada'\n"+

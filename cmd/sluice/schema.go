@@ -31,7 +31,7 @@ func schemaCommand() *cobra.Command {
 			}
 			schema, err := schemaOf(kind)
 			if err != nil {
-				return fmt.Errorf("schema %s: %w: write one of %s", kind, err, strings.Join(schemaKinds, ", "))
+				return fmt.Errorf("there is no schema %q: write one of %s", kind, strings.Join(schemaKinds, ", "))
 			}
 			_, err = c.OutOrStdout().Write(schema)
 			return err

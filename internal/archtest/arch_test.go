@@ -154,7 +154,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/rulework/examples":   {".", "rules", "httplimit", "memstore", "internal/match", "internal/quota", "cmd/internal/gateway/gateway", "cmd/internal/gateway/queue", "cmd/internal/rulework/sample"},
 	"cmd/internal/rulework/check":      {".", "rules", "rulefile", "memstore", "cmd/internal/config", "cmd/internal/rulework/describe", "cmd/internal/rulework/fileerrors", "cmd/internal/rulework/sources", "cmd/internal/term", "internal/strictyaml"},
 	"cmd/internal/rulework/sample":     {"rules", "httplimit"},
-	"cmd/internal/rulework/format":     {"rulefile", "internal/plainfile"},
+	"cmd/internal/rulework/format":     {"cmd/internal/term", "rulefile", "internal/plainfile"},
 	"cmd/internal/term":                {"internal/plainfile", "internal/strictyaml"}, // tables, colours, exit codes
 
 	// Simulation of rules on recorded traffic.

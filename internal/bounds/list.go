@@ -272,11 +272,11 @@ var (
 		Result: "fail modes decide", Elsewhere: "sluice_store_errors_total",
 	})
 	ControlPlane = add(stores, &Bound{
-		Name: "control_plane", Default: "200,000 descriptors and limits, 64 deep", Result: "the last valid rules stay active",
+		Name: "control_plane", Default: "200,000 descriptors and limits, 64 deep", Result: "the previous rule set stays in use",
 	})
 	KeySet = add(stores, &Bound{
 		Name: "key_set", Default: "256 KiB, 100 keys, 10 s",
-		Result: "the last valid keys stay active",
+		Result: "the last valid keys stay in use",
 	})
 )
 
@@ -284,15 +284,15 @@ var (
 var (
 	RuleFiles = add(files, &Bound{
 		Name: "rule_files", Default: "1 MiB per file, 16 MiB, 1000 files and 10000 documents in all",
-		Result: "the files are rejected; the last valid rules stay active",
+		Result: "the files are rejected; the previous rule set stays in use",
 	})
 	YAML = add(files, &Bound{
 		Name: "yaml", Default: "1 MiB, 32 levels, 100000 values, 1000 documents",
-		Result: "the files are rejected; the last valid rules stay active",
+		Result: "the files are rejected; the previous rule set stays in use",
 	})
 	Rules = add(files, &Bound{
 		Name: "rules", Default: "100000",
-		Result: "the files are rejected; the last valid rules stay active",
+		Result: "the files are rejected; the previous rule set stays in use",
 	})
 )
 

@@ -3,6 +3,7 @@ package resp
 import (
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // execute executes one command.
@@ -60,7 +61,7 @@ func (c *conn) executeOther(name []byte, args [][]byte) {
 	case is(name, "command"):
 		c.commandCommand(args)
 	case is(name, "ping"), is(name, "echo"), is(name, "select"), is(name, "client"):
-		c.fail(fmt.Sprintf("ERR wrong number of arguments for '%s' command", name))
+		c.fail(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(string(name))))
 	default:
 		c.fail(fmt.Sprintf("ERR unknown command %.40q: the commands are %s", name, names))
 	}
@@ -79,7 +80,7 @@ func (c *conn) commandClient(args [][]byte) {
 	case is(sub, "id") && len(args) == 2:
 		c.out = append(strconv.AppendInt(append(c.out, ':'), c.id, 10), "\r\n"...)
 	case is(sub, "setname"), is(sub, "setinfo"), is(sub, "id"):
-		c.fail(fmt.Sprintf("ERR wrong number of arguments for 'client|%s' command", sub))
+		c.fail(fmt.Sprintf("ERR wrong number of arguments for 'client|%s' command", strings.ToLower(string(sub))))
 	default:
 		c.fail(fmt.Sprintf("ERR unknown subcommand %.40q of CLIENT: the subcommands are SETNAME, SETINFO and ID", sub))
 	}

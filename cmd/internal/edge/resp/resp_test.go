@@ -97,15 +97,15 @@ func password(text string) func() [32]byte {
 func TestCommands(t *testing.T) {
 	const fill = "CL.THROTTLE k 1 1 60\n"
 	for name, tt := range map[string]struct{ say, want string }{
-		"ping":                   {"PING\nping hello\nPING a b\n", "+PONG\r\n$5\r\nhello\r\n-ERR wrong number of arguments for 'PING' command\r\n"},
+		"ping":                   {"PING\nping hello\nPING a b\n", "+PONG\r\n$5\r\nhello\r\n-ERR wrong number of arguments for 'ping' command\r\n"},
 		"quotes":                 {"echo \"a b\" \r\necho 'c d'\necho ''\n", "$3\r\na b\r\n$3\r\nc d\r\n$0\r\n\r\n"},
 		"echo":                   {array("ECHO", "a\r\nb\x00"), "$5\r\na\r\nb\x00\r\n"},
 		"empty lines":            {"\r\n\n*0\r\n*-1\r\n  \nPING\n", "+PONG\r\n"},
-		"select":                 {"SELECT 0\nSELECT 1\nSELECT\n", "+OK\r\n-ERR DB index is out of range: the only database is 0\r\n-ERR wrong number of arguments for 'SELECT' command\r\n"},
+		"select":                 {"SELECT 0\nSELECT 1\nSELECT\n", "+OK\r\n-ERR DB index is out of range: the only database is 0\r\n-ERR wrong number of arguments for 'select' command\r\n"},
 		"quit":                   {"QUIT\nPING\n", "+OK\r\n"},
 		"reset":                  {"HELLO 3\nRESET\nCOMMAND DOCS\n", hello(3, 1) + "+RESET\r\n*0\r\n"},
 		"client":                 {"CLIENT SETNAME a\nCLIENT SETINFO LIB-NAME b\nCLIENT ID\n", "+OK\r\n+OK\r\n:1\r\n"},
-		"unknown part of client": {"CLIENT TRACKING ON\nCLIENT\nCLIENT ID 1\n", "-ERR unknown subcommand \"TRACKING\" of CLIENT: the subcommands are SETNAME, SETINFO and ID\r\n-ERR wrong number of arguments for 'CLIENT' command\r\n-ERR wrong number of arguments for 'client|ID' command\r\n"},
+		"unknown part of client": {"CLIENT TRACKING ON\nCLIENT\nCLIENT ID 1\n", "-ERR unknown subcommand \"TRACKING\" of CLIENT: the subcommands are SETNAME, SETINFO and ID\r\n-ERR wrong number of arguments for 'client' command\r\n-ERR wrong number of arguments for 'client|id' command\r\n"},
 		"command":                {"COMMAND\nCOMMAND COUNT\nCOMMAND DOCS\nCOMMAND INFO x\n", "*0\r\n:10\r\n*0\r\n-ERR unknown subcommand \"INFO\" of COMMAND: the subcommands are COUNT and DOCS\r\n"},
 		"command, RESP3":         {"HELLO 3\nCOMMAND DOCS x\n", hello(3, 1) + "%0\r\n"},
 		"hello":                  {"HELLO\nHELLO 3 SETNAME x\nHELLO\nHELLO 2\n", hello(2, 1) + hello(3, 1) + hello(3, 1) + hello(2, 1)},

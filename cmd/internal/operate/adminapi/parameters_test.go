@@ -62,6 +62,15 @@ func TestParametersTeach(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", path, got.status, got.body, want)
 		}
 	}
+	for path, want := range map[string]string{
+		`/v1/queue/requeue {"id":"a"}`: "the item is queued: only dead letters can be requeued",
+		`/v1/queue/cancel {"id":"c"}`:  "the item is done: only queued items and dead letters can be cancelled",
+	} {
+		path, body, _ := strings.Cut(path, " ")
+		if got := o.ask("POST", path, body, "X-Sluice-Admin", "1"); got.status != 409 || !strings.Contains(got.body, want) {
+			t.Errorf("%s: %d %s, want %s", path, got.status, got.body, want)
+		}
+	}
 	o.get(501, "/v1/keys?rule=user&limit=1&page_token=") // a store without a list
 	o.get(200, "/v1/queue?state=dead&limit=1")
 }

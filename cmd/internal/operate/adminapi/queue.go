@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -53,7 +54,7 @@ func queueProblem(err error) error {
 	case errors.Is(err, ErrItemState):
 		return problemf(http.StatusConflict, "%v", err)
 	case errors.Is(err, ErrQueueDown):
-		return problemf(http.StatusServiceUnavailable, "%v", err)
+		return problemf(http.StatusServiceUnavailable, "the queue is unavailable: send the request again later; the log of the service has the cause")
 	}
 	return err
 }
@@ -105,6 +106,22 @@ func (a *api) queueItem(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return it, nil
 }
 
+// withState replaces an [ErrItemState] by an error with the state of the item.
+func (a *api) withState(ctx context.Context, what, id string, err error) error {
+	if !errors.Is(err, ErrItemState) {
+		return err
+	}
+	it, unread := a.Queue.Get(ctx, id)
+	if unread != nil {
+		return err
+	}
+	state := map[string]string{"dead": "a dead letter", "delivering": "being delivered"}[it.State]
+	if what == "requeue" {
+		return problemf(http.StatusConflict, "the item is %s: only dead letters can be requeued", cmp.Or(state, it.State))
+	}
+	return problemf(http.StatusConflict, "the item is %s: only queued items and dead letters can be cancelled", cmp.Or(state, it.State))
+}
+
 // changeItem cancels or requeues a queue item.
 func (a *api) changeItem(what string) handler {
 	return func(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -120,7 +137,7 @@ func (a *api) changeItem(what string) handler {
 				do = a.Queue.Requeue
 			}
 			it, err = do(context.WithoutCancel(r.Context()), in.ID)
-			err = queueProblem(err)
+			err = queueProblem(a.withState(r.Context(), what, in.ID, err))
 		}
 		a.audit(r, "queue "+what, "", err, "queue_item", in.ID)
 		if err != nil {

@@ -145,7 +145,7 @@ func (a *api) reload(_ http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	digest, changed, err := a.Reload()
 	if err != nil {
-		p := problemf(http.StatusUnprocessableEntity, "rule files are invalid, the previous rule set stays in effect: %v", err)
+		p := problemf(http.StatusUnprocessableEntity, "rule files are invalid, the previous rule set stays in use: %v", err)
 		p.Errors = ruleErrors(err)
 		a.audit(r, "reload", "", p, "errors", len(p.Errors))
 		return nil, p

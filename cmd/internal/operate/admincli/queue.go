@@ -25,7 +25,7 @@ func WriteQueue(p *adminmsg.QueuePage, w io.Writer, s term.Style) error {
 	if _, err := fmt.Fprintln(w, head); err != nil || len(p.Items) == 0 {
 		return err
 	}
-	rows := [][]string{{"id", "state", "accepted", term.Right("attempts", 8), "key", ""}}
+	rows := [][]string{{"id", "state", "accepted", term.Right("attempts", 8), "key", "error"}}
 	for i := range p.Items {
 		it := &p.Items[i]
 		rows = append(rows, []string{

@@ -43,7 +43,7 @@ func WriteStatus(t *adminmsg.Status, w io.Writer, s term.Style) error {
 		line("", term.Printable(file))
 	}
 	if r.LastError != nil {
-		line("", s.Red("reload failed "+term.Clock(r.LastError.Time)+", and these rules stay active:"))
+		line("", s.Red("reload failed "+term.Clock(r.LastError.Time)+": the previous rule set stays in use:"))
 		for text := range strings.Lines(r.LastError.Message) {
 			line("", term.Printable(strings.TrimRight(text, "\n")))
 		}

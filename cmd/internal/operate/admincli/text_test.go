@@ -59,7 +59,7 @@ not ready  queue: no�space�[31m
 rules      1 rule, 2 Envoy domains, loaded 00:00:00, digest abc
            rules/a.yaml
            rules/b.yaml
-           reload failed 00:00:00, and these rules stay active:
+           reload failed 00:00:00: the previous rule set stays in use:
            rules/a.yaml:1:2: no
            rules/b.yaml:3:4: �[31mno
 suspended  posts, it's all; to undo: sluice resume posts 'it'\''s all'

@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"reflect"
 	"strings"
 	"time"
@@ -101,7 +103,9 @@ func (c *Client) Check(ctx context.Context, check any) (*Checked, error) {
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if kind == "application/problem+json" && !json.Valid(raw) || kind != "application/json" && kind != "application/problem+json" {
-		return nil, c.service.identify(ctx, "check", c.service.foreign(resp, path))
+		p := c.service.foreign(resp, path)
+		p.Text = strings.TrimSpace(string(raw[:min(len(raw), maxText)]))
+		return nil, c.service.identify(ctx, "check", p)
 	}
 	checked := &Checked{Status: resp.StatusCode, Header: resp.Header, Raw: raw}
 	var decision struct {
@@ -155,6 +159,9 @@ func (e *endpoint) send(ctx context.Context, method, path string, body any) (*ht
 	}
 	resp, err := e.client.Do(req)
 	if err != nil {
+		if at := (*url.Error)(nil); errors.As(err, &at) { // repeats the URL
+			err = at.Err
+		}
 		return nil, &UnreachableError{URL: e.shown, Err: err}
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols { // because reads from an upgraded connection do not end with ctx

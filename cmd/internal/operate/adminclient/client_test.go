@@ -227,6 +227,25 @@ func TestForeignObjects(t *testing.T) {
 	}
 }
 
+// Errors of calls neither repeat the URL, nor lose the text of a server that wants TLS.
+func TestCallErrors(t *testing.T) {
+	c := client(t, adminclient.Config{Admin: "http://127.0.0.1:1"})
+	if _, err := c.Get(t.Context(), "/v1/status", new(adminmsg.Status)); err == nil || strings.Count(err.Error(), "http://") != 1 || strings.Contains(err.Error(), "Get ") {
+		t.Errorf("got %v", err)
+	}
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	defer secure.Close()
+	c = client(t, adminclient.Config{Admin: strings.Replace(secure.URL, "https", "http", 1)})
+	_, get := c.Get(t.Context(), "/v1/status", new(adminmsg.Status))
+	_, check := c.Check(t.Context(), struct{}{})
+	for _, err := range []error{get, check} {
+		var problem *adminclient.ProblemError
+		if !errors.As(err, &problem) || !strings.Contains(problem.Text, "HTTP request to an HTTPS server") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
 // The stream is read event by event. Comments and other fields are skipped, and an incomplete last event is dropped.
 func TestWatch(t *testing.T) {
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -64,6 +64,9 @@ func (e *endpoint) identify(ctx context.Context, api string, err error) error {
 	return err
 }
 
+// maxText is the maximum number of bytes of a body in an error.
+const maxText = 512
+
 // ProblemError is an error response.
 type ProblemError struct {
 	URL     string // base URL
@@ -90,7 +93,7 @@ func (e *ProblemError) Error() string {
 // problem returns the error of a response whose status is not 200.
 func (e *endpoint) problem(resp *http.Response, path string, raw []byte) error {
 	p := e.foreign(resp, path)
-	p.Text = strings.TrimSpace(string(raw[:min(len(raw), 512)]))
+	p.Text = strings.TrimSpace(string(raw[:min(len(raw), maxText)]))
 	var said struct {
 		Title  string               `json:"title"`
 		Detail string               `json:"detail"`

@@ -51,7 +51,7 @@ type Rule struct {
 	File       string      `json:"file,omitempty"`
 	Line       int         `json:"line,omitempty"`
 	List       bool        `json:"list,omitempty"` // an entry of the allow or deny list
-	Matches    bool        `json:"matches"`
+	Matches    bool        `json:"matched"`
 	Conditions []Condition `json:"conditions"`
 	Key        []Key       `json:"key,omitempty"`
 	Limits     []Limit     `json:"limits,omitempty"`

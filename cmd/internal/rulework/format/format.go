@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/rulefile"
 )
@@ -65,7 +66,7 @@ func (o Options) file(ctx context.Context, out io.Writer, name string) (changed 
 	}
 	changed = !bytes.Equal(src, formatted)
 	if changed && (o.List || o.Check) {
-		fmt.Fprintln(out, name)
+		fmt.Fprintln(out, term.Printable(name))
 	}
 	if changed && o.Write {
 		return true, plainfile.Replace(name, formatted)

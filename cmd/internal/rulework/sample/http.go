@@ -2,6 +2,7 @@ package sample
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -69,6 +70,9 @@ func NewHTTP(method, target string) (*HTTP, error) {
 		return nil, fmt.Errorf("the path %q has a fragment, which no client sends: remove the # and the text after it", h.Target)
 	}
 	if _, err := url.ParseRequestURI(h.Target); err != nil {
+		if at := (*url.Error)(nil); errors.As(err, &at) { // repeats the path
+			err = at.Err
+		}
 		return nil, fmt.Errorf("the path %q is not valid: %w", h.Target, err)
 	}
 	return h, nil
