@@ -163,6 +163,9 @@ var mayImport = map[string][]string{
 	"cmd/internal/traffic/generate": {"cmd/internal/operate/accesslog"},
 	"cmd/internal/traffic/simulate": {".", "rules", "memstore", "internal/match", "internal/pairs", "cmd/internal/operate/accesslog", "cmd/internal/traffic/logs", "cmd/internal/term"},
 
+	// Limits recommended from recorded traffic.
+	"cmd/internal/traffic/recommend": {".", "memstore", "rulefile", "internal/plainfile", "cmd/internal/rulework/ruletest", "cmd/internal/traffic/logs", "cmd/internal/term"},
+
 	// The remaining quota of a request under all its rules.
 	"cmd/internal/rulework/explain": {".", "rules", "httplimit", "cmd/internal/rulework/sample", "cmd/internal/term"},
 
