@@ -32,8 +32,11 @@ type Config struct {
 	Resolution time.Duration
 	Name       string   // of the rule
 	Per        []string // references of the key in rule files; empty for one key shared by all requests
+	Proxies    []string // trusted proxies, for rules by client IP
+	Key        string   // expression of the key, for the report
 	HasCost    bool     // requests have costs
-	ShowKeys   bool
+	// Mask returns a key for the report without personal data. Nil hides all of it.
+	Mask func(key string) string
 }
 
 // wholeShare is a share of 100 % in millionths.

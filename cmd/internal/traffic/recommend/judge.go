@@ -2,10 +2,6 @@ package recommend
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
@@ -38,9 +34,11 @@ func (a *analysis) judge(ctx context.Context) error {
 	r.Whole.Blocks = r.Training.Blocks + r.Validation.Blocks
 	a.classify(&r.Whole, whole, outlier)
 	r.Crawlers, r.MaxDelay = r.Whole.Crawlers, whole.maxDelay
-	mask := newMask(a.ShowKeys)
-	a.listOutliers(whole, mask)
-	a.curves(mask)
+	if a.Mask == nil {
+		a.Mask = func(string) string { return "*" }
+	}
+	a.listOutliers(whole)
+	a.curves()
 	a.useCapacity(whole)
 	a.confidence()
 	a.notes()
@@ -93,7 +91,7 @@ func (c *Class) add(requests, denied int64) {
 	}
 }
 
-func (a *analysis) listOutliers(whole *replayed, mask func(string) string) {
+func (a *analysis) listOutliers(whole *replayed) {
 	m, _ := a.meters()
 	var all []Outlier
 	for k, is := range a.outlier {
@@ -109,23 +107,9 @@ func (a *analysis) listOutliers(whole *replayed, mask func(string) string) {
 	slices.SortStableFunc(all, func(x, y Outlier) int { return int(min(1, max(-1, y.Need-x.Need))) })
 	all = all[:min(len(all), maxOutliers)]
 	for i := range all {
-		all[i].Key = mask(all[i].Key)
+		all[i].Key = a.Mask(all[i].Key)
 	}
 	a.result.Outliers = all
-}
-
-// newMask returns a function that replaces keys, which may be personal data, by digests. They are the same within a report
-// and differ between reports, so that keys cannot be guessed.
-func newMask(show bool) func(string) string {
-	if show {
-		return func(key string) string { return key }
-	}
-	secret := []byte(rand.Text())
-	return func(key string) string {
-		h := hmac.New(sha256.New, secret)
-		_, _ = h.Write([]byte(key))
-		return "~" + hex.EncodeToString(h.Sum(nil)[:4])
-	}
 }
 
 // useCapacity compares what all keys together were allowed with the capacity.
@@ -289,6 +273,10 @@ func candidates(bucket sluice.Limit) []Candidate {
 			all = append(all, c)
 		}
 	}
+	if bucket.Window == 24*time.Hour {
+		day := sluice.PerCalendar(bucket.Count, sluice.CalendarDay, time.UTC)
+		all = append(all, Candidate{Most: 2 * bucket.Count, Bytes: bytesPerKey, limit: day})
+	}
 	for i := range all {
 		all[i].Algorithm, all[i].Limit = all[i].limit.Algorithm.String(), all[i].limit.String()
 	}
@@ -301,6 +289,14 @@ const smoothBurst = 2
 // mostLogBytes is the memory per key up to which a log is preferred to a counter.
 const mostLogBytes = 1024
 
+// denies returns how many more clients, or if as many, requests it denies than another.
+func (c *Candidate) denies(other *Candidate) int64 {
+	if more := c.Clients.KeysDenied - other.Clients.KeysDenied; more != 0 {
+		return int64(more)
+	}
+	return c.Clients.Denied - other.Clients.Denied
+}
+
 // pick chooses among the candidates, of which the first is the token bucket.
 func pick(all []Candidate) (*Candidate, string) {
 	bucket := &all[0]
@@ -312,10 +308,17 @@ func pick(all []Candidate) (*Candidate, string) {
 	worst := bucket
 	for i := range all[1:] {
 		c := &all[i+1]
+		if c.limit.Align == sluice.AlignCalendar && c.denies(bucket) <= 0 {
+			return c, fmt.Sprintf("A quota of %d per calendar day is easy to explain and denies no more clients than a token bucket (%d of %d).",
+				c.limit.Count, c.Clients.KeysDenied, c.Clients.Keys)
+		}
+	}
+	for i := range all[1:] {
+		c := &all[i+1]
 		if c.limit.Algorithm == sluice.FixedWindow {
 			continue
 		}
-		if c.Clients.KeysDenied <= bucket.Clients.KeysDenied && c.Clients.Denied <= bucket.Clients.Denied && c.Bytes <= mostLogBytes {
+		if c.denies(bucket) <= 0 && c.Bytes <= mostLogBytes {
 			return c, fmt.Sprintf("A sliding window denies no more clients than a token bucket of the same rate and size (%d of %d), and "+
 				"one key gets %d in %v instead of %d. A fixed window would double at its boundary.",
 				c.Clients.KeysDenied, c.Clients.Keys, c.Most, c.limit.Window, bucket.Most)

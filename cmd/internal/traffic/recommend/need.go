@@ -53,7 +53,7 @@ const (
 )
 
 // curves computes the rates that keys need for six bursts around the recommended one.
-func (a *analysis) curves(mask func(string) string) {
+func (a *analysis) curves() {
 	if a.For == Concurrency {
 		return
 	}
@@ -66,7 +66,7 @@ func (a *analysis) curves(mask func(string) string) {
 		bursts = append(bursts, n)
 	}
 	slices.Sort(bursts)
-	top := a.topKeys(mask)
+	top := a.topKeys()
 	rates := make([]float64, len(a.t.names))
 	for _, burst := range bursts {
 		for k := range rates {
@@ -82,7 +82,7 @@ func (a *analysis) curves(mask func(string) string) {
 }
 
 // topKeys lists the keys with the most requests.
-func (a *analysis) topKeys(mask func(string) string) []int {
+func (a *analysis) topKeys() []int {
 	keys := make([]int, len(a.t.names))
 	for k := range keys {
 		keys[k] = k
@@ -90,7 +90,7 @@ func (a *analysis) topKeys(mask func(string) string) []int {
 	slices.SortStableFunc(keys, func(x, y int) int { return len(a.t.of(y)) - len(a.t.of(x)) })
 	keys = keys[:min(len(keys), maxOutliers)]
 	for _, k := range keys {
-		a.result.Top = append(a.result.Top, KeyNeed{Key: mask(a.t.names[k]), Outlier: a.outlier[k]})
+		a.result.Top = append(a.result.Top, KeyNeed{Key: a.Mask(a.t.names[k]), Outlier: a.outlier[k]})
 	}
 	return keys
 }

@@ -32,7 +32,8 @@ func ParseRate(s string) (Rate, error) {
 	r := Rate{Count: l.Count, Window: l.Window}
 	if decimals != "" {
 		exact, ok := new(big.Rat).SetString(count)
-		if !ok || len(decimals) > 6 || !exact.Num().IsInt64() {
+		digits := !strings.ContainsFunc(decimals, func(r rune) bool { return r < '0' || r > '9' })
+		if !ok || !digits || len(decimals) > 6 || !exact.Num().IsInt64() {
 			return fail()
 		}
 		r = Rate{Count: exact.Num().Int64(), Window: l.Window * time.Duration(exact.Denom().Int64())}

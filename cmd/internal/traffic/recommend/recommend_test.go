@@ -247,7 +247,7 @@ func TestOutliersAreNamedAndMasked(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := deny
-	c.ShowKeys = true
+	c.Mask = func(key string) string { return key }
 	flooded, err := trafficOf(shop, moved(t, accessLog(t, "flood-access.log"), shop[0].Micros+85e6)).Recommend(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,8 @@ type Report struct {
 	Curves     []Curve
 	Top        []KeyNeed
 
-	Rule, RuleTest string // ready to paste
+	Rule, RuleTest string   // ready to paste
+	Written        []string // files that Write wrote
 	Notes          []string
 }
 
@@ -61,11 +62,10 @@ type Class struct {
 
 // Outlier is a key that needs far more than the others.
 type Outlier struct {
-	Key      string `json:"key"` // masked unless Config.ShowKeys
+	Key      string `json:"key"` // by Config.Mask
 	Requests int64  `json:"requests"`
 	Need     int64  `json:"need"` // burst at the recommended rate, or permits
 	Denied   int64  `json:"denied"`
-	need     int64
 }
 
 // maxOutliers is the maximum number of outliers and top keys in a report.

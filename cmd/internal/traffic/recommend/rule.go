@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,13 +17,18 @@ import (
 func (a *analysis) writeRule(ctx context.Context) error {
 	var err error
 	r := a.result
-	r.Rule, r.RuleTest, err = r.files(ctx, false)
+	r.Rule, r.RuleTest, err = r.files(ctx, false, true)
 	return err
 }
 
-// files returns the rule file and its test file, in the standard format.
-func (r *Report) files(ctx context.Context, shadow bool) (rule, test string, err error) {
-	formattedRule, err := rulefile.Format(r.Name+".yaml", []byte(r.ruleText(shadow)))
+// files returns the rule file and its test file, in the standard format. proxies is whether the file says which proxies are
+// trusted.
+func (r *Report) files(ctx context.Context, shadow, proxies bool) (rule, test string, err error) {
+	text := r.ruleText(shadow)
+	if proxies && slices.Contains(r.Per, "ip") {
+		text = fmt.Sprintf("client_ip: {trusted_proxies: [%s]}\n\n%s", strings.Join(r.Proxies, ", "), text)
+	}
+	formattedRule, err := rulefile.Format(r.Name+".yaml", []byte(text))
 	if err != nil {
 		return "", "", err
 	}
@@ -111,6 +117,9 @@ func limitText(l sluice.Limit) string {
 	case sluice.LeakyBucket, sluice.LeakyQueue:
 		return fmt.Sprintf("{rate: %s, burst: %d, algorithm: %v}", rate, l.Burst, l.Algorithm)
 	default:
+		if l.Align == sluice.AlignCalendar {
+			return fmt.Sprintf("{rate: %d/day, align: calendar}", l.Count)
+		}
 		return fmt.Sprintf("{rate: %s, algorithm: %v}", rate, l.Algorithm)
 	}
 }

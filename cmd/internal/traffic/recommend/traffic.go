@@ -12,7 +12,7 @@ type Arrival struct {
 	Key      string // key that the limit counts by; "" for a limit that all requests share
 	Cost     int64  // below 1 counts as 1, the least that a rule can charge
 	Duration int64  // microseconds until the response; below 0 if unknown
-	Crawler  bool   // the user agent names a crawler
+	Crawler  bool   // the user agent names a crawler; a key is one if all of its requests are a crawler's
 }
 
 // Bounds of [Traffic]. They are variables for tests.
@@ -68,9 +68,9 @@ func (t *Traffic) Add(a Arrival) {
 		id = uint32(len(t.names))
 		name := strings.Clone(a.Key)
 		t.ids[name] = id
-		t.names, t.crawlers = append(t.names, name), append(t.crawlers, false)
+		t.names, t.crawlers = append(t.names, name), append(t.crawlers, true)
 	}
-	t.crawlers[id] = t.crawlers[id] || a.Crawler
+	t.crawlers[id] = t.crawlers[id] && a.Crawler
 	t.append(id, a)
 }
 
