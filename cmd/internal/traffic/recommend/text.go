@@ -82,7 +82,7 @@ func (r *Report) writeParts(b *strings.Builder) error {
 	for _, p := range []struct {
 		name string
 		part *Part
-	}{{"training", &r.Training}, {"validation", &r.Validation}} {
+	}{{"training", &r.Training}, {"validation", &r.Validation}, {"whole log", &r.Whole}} {
 		for _, c := range []struct {
 			name  string
 			class *Class
