@@ -38,6 +38,7 @@ const rootExample = `  sluice demo                                # run a small 
   sluice test rules/                         # run the tests of the rule files
   sluice explain --rules rules/ 'POST /posts' -H 'X-User: ada'
   sluice simulate --rules rules/ access.log  # replay an access log through the rules
+  sluice recommend access.log                # recommend a limit from an access log
   sluice limits --html rules/ >limits.html   # document the limits for the users of your API
   sluice top                                 # show the keys that a running service denies most often`
 
@@ -61,7 +62,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Rule files:", []*cobra.Command{
-			checkCommand(), testCommand(), explainCommand(), simulateCommand(), limitsCommand(), fmtCommand(), schemaCommand(),
+			checkCommand(), testCommand(), explainCommand(), simulateCommand(), recommendCommand(), limitsCommand(), fmtCommand(), schemaCommand(),
 		}},
 		{"Servers and tools:", []*cobra.Command{
 			serveCommand(), benchCommand(), generateCommand(), ratelimitCommand(), demoCommand(), apikeyCommand(), passwordCommand(),

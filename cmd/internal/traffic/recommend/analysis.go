@@ -45,7 +45,7 @@ const wholeShare = 1_000_000
 // Errors about traffic from which nothing can be recommended.
 var (
 	ErrNoRequests  = errors.New("recommend: there are no requests")
-	ErrNoDurations = errors.New("recommend: the log contains no durations: a concurrency limit needs them, such as $request_time of nginx")
+	ErrNoDurations = errors.New("recommend: the log contains no durations: a concurrency limit needs them: log $request_time or similar, or name the field with --columns duration=NAME")
 	ErrNoPoint     = errors.New("recommend: no rate fits the traffic: give one with --rate")
 )
 
@@ -147,7 +147,8 @@ func (a *analysis) choose(ctx context.Context) error {
 	if len(rates) == 0 {
 		rates = a.rates()
 	}
-	for _, rate := range rates {
+	slices.SortFunc(rates, compareRates) // of equal points the knee is the first
+	for _, rate := range slices.Compact(rates) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package recommend
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -151,7 +152,7 @@ func (a *analysis) confidence() {
 	} else {
 		// Of n clients and a further one, each is equally likely to need most: the largest of n covers n/(n+1).
 		check("sample", n*(wholeShare-a.Untouched) >= a.Untouched,
-			"%d clients support a share of %.4g %%; %s was asked for", n, 100*float64(n)/float64(n+1), Percent(a.Untouched))
+			"%d clients support a share of %v %%; %s was asked for", n, math.Floor(1e6*float64(n)/float64(n+1))/1e4, Percent(a.Untouched))
 	}
 	check("blocks", r.Training.Blocks >= sureBlocks, "%d training blocks; at least %d are needed", r.Training.Blocks, sureBlocks)
 	span := r.End.Sub(r.Start).Round(time.Second)
