@@ -113,7 +113,7 @@ func TestRecommendMasksKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	flood := strings.Repeat(`198.19.7.7 - - [22/Jan/2019:03:57:40 +0330] "GET / HTTP/1.1" 200 5 "-" "a"`+"\n", 500)
-	write(t, log, string(shop)+flood)
+	write(t, log, string(shop)+flood+"198.19.7.7 is no log line\n")
 	for _, format := range []string{"text", "json"} {
 		if _, out, _ := sluiceRun(t, "recommend", "-o", format, log); address.MatchString(out) || !strings.Contains(out, "198.19.") {
 			t.Errorf("%s: %s", format, out)

@@ -192,6 +192,9 @@ func workshop(t *testing.T) (run func(command string) (output string, code int))
 	if err := os.CopyFS(filepath.Join(dir, examples), os.DirFS(filepath.Join(root, examples))); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.CopyFS(filepath.Join(dir, "recorded"), os.DirFS(filepath.Join(root, "cmd/internal/traffic/recommend/testdata"))); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.CopyFS(filepath.Join(dir, "traffic"), os.DirFS(filepath.Join(root, "cmd/sluice/testdata/traffic"))); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +218,7 @@ func TestCommandsInDocs(t *testing.T) {
 	run := workshop(t)
 	comment := regexp.MustCompile(` +# ends with (\d)$`)
 	commands := 0
-	for _, doc := range append([]string{"docs/simulation.md", "docs/traffic-logs.md", "docs/authentication.md"}, ruleDocs...) {
+	for _, doc := range append([]string{"docs/simulation.md", "docs/traffic-logs.md", "docs/choosing-limits.md", "docs/authentication.md"}, ruleDocs...) {
 		for _, b := range blocks(t, doc, "console") {
 			for _, shown := range strings.Split("\n"+b.text, "\n$ ")[1:] {
 				command, want, _ := strings.Cut(shown, "\n")

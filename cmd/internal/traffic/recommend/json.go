@@ -8,6 +8,7 @@ import (
 
 // ReportJSON is a [Report] as JSON, with all points of the frontier and the rank curves for plots.
 type ReportJSON struct {
+	Logs         []Log        `json:"logs"`
 	Start        time.Time    `json:"start"`
 	End          time.Time    `json:"end"`
 	Requests     int          `json:"requests"`
@@ -67,7 +68,7 @@ var quantileNames = []string{"p50", "p90", "p99", "p99.9", "max"}
 // JSON returns the report as JSON.
 func (r *Report) JSON() *ReportJSON {
 	j := &ReportJSON{
-		Start: r.Start, End: r.End, Requests: r.Requests, Keys: r.Keys, Key: r.Key, For: r.For, Untouched: float64(r.Untouched) / wholeShare,
+		Logs: append([]Log{}, r.Logs...), Start: r.Start, End: r.End, Requests: r.Requests, Keys: r.Keys, Key: r.Key, For: r.For, Untouched: float64(r.Untouched) / wholeShare,
 		BlockSeconds: r.Block.Seconds(), Resolution: r.Resolution.Seconds(), Sample: r.Sample, Dropped: r.Dropped, Reason: r.Reason,
 		Confidence: r.Confidence, Training: r.Training, Validation: r.Validation, Whole: r.Whole, Fence: r.Fence,
 		Outliers: append([]Outlier{}, r.Outliers...), Frontier: []pointJSON{}, Algorithms: append([]Candidate{}, r.Algorithms...),

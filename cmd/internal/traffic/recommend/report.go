@@ -9,6 +9,7 @@ import (
 // Report is a recommendation with its evidence.
 type Report struct {
 	Config
+	Logs       []Log
 	Start, End time.Time // of the first and the last request
 	Requests   int
 	Keys       int
@@ -42,6 +43,15 @@ type Report struct {
 	Rule, RuleTest string   // ready to paste
 	Written        []string // files that Write wrote
 	Notes          []string
+}
+
+// Log is a log that was read.
+type Log struct {
+	Name    string   `json:"name"`
+	Format  string   `json:"format"`
+	Lines   int      `json:"lines"`
+	Invalid int      `json:"invalid_lines"`
+	Errors  []string `json:"errors"` // the first ones, with their lines
 }
 
 // Part is what the limit did to a part of the traffic.

@@ -123,6 +123,7 @@ func Logs(ctx context.Context, m *logs.Merged, q Request) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.addLogs(m, q.ShowKeys)
 	if skipped > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d requests without the key or the cost were left out.", skipped))
 	}
@@ -130,6 +131,22 @@ func Logs(ctx context.Context, m *logs.Merged, q Request) (*Report, error) {
 		err = r.Write(ctx, q.Write)
 	}
 	return r, err
+}
+
+// addLogs describes the logs.
+func (r *Report) addLogs(m *logs.Merged, showKeys bool) {
+	for _, l := range m.Logs {
+		invalid, faults := l.Errors()
+		one := Log{Name: l.Name, Format: l.Format(), Lines: l.Lines(), Invalid: invalid, Errors: []string{}}
+		for _, f := range faults {
+			text := fmt.Sprintf("line %d: %v", f.Line, f.Err)
+			if showKeys {
+				text += ": " + f.Text // begins with the client's address in many formats
+			}
+			one.Errors = append(one.Errors, text)
+		}
+		r.Logs = append(r.Logs, one)
+	}
 }
 
 // keyText returns a key for reports.

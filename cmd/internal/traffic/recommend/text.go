@@ -12,6 +12,15 @@ import (
 // WriteText writes the report as text.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
+	for _, l := range r.Logs {
+		fmt.Fprintf(&b, "%s: format %s\n", term.Printable(l.Name), l.Format)
+		if l.Invalid > 0 {
+			fmt.Fprintf(&b, "  %d of %s skipped as invalid:\n", l.Invalid, term.Count(l.Lines, "line"))
+		}
+		for _, e := range l.Errors {
+			fmt.Fprintf(&b, "  %s\n", term.Printable(e))
+		}
+	}
 	fmt.Fprintf(&b, "%s requests of %s by %s, %s from %s\n", term.Thousands(int64(r.Requests)), term.Count(r.Keys, "key"), r.keyName(),
 		term.Duration(r.End.Sub(r.Start)), r.Start.Format("2006-01-02 15:04:05 UTC"))
 	fmt.Fprintf(&b, "trained on %s of %s (the 1st, 3rd, …), validated on the %d between them\n",
