@@ -144,7 +144,8 @@ func (a *analysis) confidence() {
 		c.Checks = append(c.Checks, Check{name, ok, fmt.Sprintf(format, args...)})
 	}
 	v := r.Validation.Clients
-	validated := v.Keys > 0 && v.KeysDenied <= a.mayDeny(v.Keys)
+	expected := a.mayDeny(v.Keys)
+	validated := v.Keys > 0 && v.KeysDenied <= expected+int(3*math.Sqrt(float64(expected))) // three standard deviations
 	check("validation", validated, "%d of %d clients denied in blocks that did not train", v.KeysDenied, v.Keys)
 	n := r.Training.Clients.Keys
 	if len(a.Per) == 0 {
