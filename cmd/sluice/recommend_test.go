@@ -30,7 +30,7 @@ func recommendJSON(t *testing.T, args ...string) (r recommend.ReportJSON) {
 
 // The smallest bursts of a published analysis: sluice simulate denies nothing at them, and something at one less.
 func TestRecommendAndSimulate(t *testing.T) {
-	const trace = recorded + "llm-requests.csv.gz"
+	const trace = "../internal/traffic/logs/testdata/llm-requests.csv"
 	r := recommendJSON(t, "--key", "all", "--rate", "5.6/s", "--rate", "7/s", "--rate", "8/s", "--rate", "10/s", trace)
 	wanted := []struct {
 		burst   int64
@@ -61,7 +61,7 @@ func TestRecommendAndSimulate(t *testing.T) {
 
 // The added rule is accepted by check, test and fmt. Costs, queues and concurrency limits have rules too.
 func TestRecommendedRulesAreAccepted(t *testing.T) {
-	const shop, trace = recorded + "shop-access.log", recorded + "llm-requests.csv.gz"
+	const shop, trace = recorded + "shop-access.log", "../internal/traffic/logs/testdata/llm-requests.csv"
 	durations := filepath.Join(t.TempDir(), "durations.csv")
 	var rows strings.Builder
 	rows.WriteString("time,ip,duration_seconds\n")

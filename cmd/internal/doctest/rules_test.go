@@ -192,11 +192,12 @@ func workshop(t *testing.T) (run func(command string) (output string, code int))
 	if err := os.CopyFS(filepath.Join(dir, examples), os.DirFS(filepath.Join(root, examples))); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.CopyFS(filepath.Join(dir, "recorded"), os.DirFS(filepath.Join(root, "cmd/internal/traffic/recommend/testdata"))); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(filepath.Join(dir, "traffic"), os.DirFS(filepath.Join(root, "cmd/sluice/testdata/traffic"))); err != nil {
-		t.Fatal(err)
+	for name, from := range map[string]string{
+		"traffic": "cmd/sluice/testdata/traffic", "recorded": "cmd/internal/traffic/recommend/testdata", "requests": "cmd/internal/traffic/logs/testdata",
+	} {
+		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(root, from))); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return func(command string) (string, int) {
 		cmd := exec.Command("sh", "-c", command)

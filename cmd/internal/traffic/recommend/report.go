@@ -49,6 +49,7 @@ type Report struct {
 type Log struct {
 	Name    string   `json:"name"`
 	Format  string   `json:"format"`
+	Mapping string   `json:"mapping,omitempty"` // columns found by name or given
 	Lines   int      `json:"lines"`
 	Invalid int      `json:"invalid_lines"`
 	Errors  []string `json:"errors"` // the first ones, with their lines

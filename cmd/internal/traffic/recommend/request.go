@@ -137,7 +137,7 @@ func Logs(ctx context.Context, m *logs.Merged, q Request) (*Report, error) {
 func (r *Report) addLogs(m *logs.Merged, showKeys bool) {
 	for _, l := range m.Logs {
 		invalid, faults := l.Errors()
-		one := Log{Name: l.Name, Format: l.Format(), Lines: l.Lines(), Invalid: invalid, Errors: []string{}}
+		one := Log{Name: l.Name, Format: l.Format(), Mapping: l.Mapping(), Lines: l.Lines(), Invalid: invalid, Errors: []string{}}
 		for _, f := range faults {
 			text := fmt.Sprintf("line %d: %v", f.Line, f.Err)
 			if showKeys {

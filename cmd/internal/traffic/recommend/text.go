@@ -13,7 +13,11 @@ import (
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	for _, l := range r.Logs {
-		fmt.Fprintf(&b, "%s: format %s\n", term.Printable(l.Name), l.Format)
+		fmt.Fprintf(&b, "%s: format %s", term.Printable(l.Name), l.Format)
+		if l.Mapping != "" {
+			fmt.Fprintf(&b, " (%s)", term.Printable(l.Mapping))
+		}
+		b.WriteByte('\n')
 		if l.Invalid > 0 {
 			fmt.Fprintf(&b, "  %d of %s skipped as invalid:\n", l.Invalid, term.Count(l.Lines, "line"))
 		}

@@ -2,7 +2,6 @@ package recommend
 
 import (
 	"bufio"
-	"compress/gzip"
 	"encoding/csv"
 	"net/netip"
 	"os"
@@ -17,16 +16,12 @@ import (
 // tokens reads the requests to a language model, with their tokens as costs if costs is set, all under one key.
 func tokens(t *testing.T, costs bool) *Traffic {
 	t.Helper()
-	f, err := os.Open("testdata/llm-requests.csv.gz")
+	f, err := os.Open("../logs/testdata/llm-requests.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := csv.NewReader(z).ReadAll()
+	rows, err := csv.NewReader(f).ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
