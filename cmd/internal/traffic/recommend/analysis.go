@@ -46,6 +46,7 @@ const wholeShare = 1_000_000
 var (
 	ErrNoRequests  = errors.New("recommend: there are no requests")
 	ErrNoDurations = errors.New("recommend: the log contains no durations: a concurrency limit needs them: log $request_time or similar, or name the field with --columns duration=NAME")
+	ErrNoClients   = errors.New("recommend: all keys are crawlers, or have no request in a training block: try another --block or --key")
 	ErrNoPoint     = errors.New("recommend: no rate fits the traffic: give one with --rate")
 )
 
@@ -140,6 +141,9 @@ func (a *analysis) describe() {
 
 // choose finds the frontier and its knee, or the permits of a concurrency limit.
 func (a *analysis) choose(ctx context.Context) error {
+	if !a.hasClients() {
+		return ErrNoClients
+	}
 	if a.For == Concurrency {
 		return a.permits()
 	}
@@ -170,6 +174,16 @@ func (a *analysis) choose(ctx context.Context) error {
 	a.result.Knee = best
 	a.fuzz(best)
 	return nil
+}
+
+// hasClients reports whether any key counts in the training blocks.
+func (a *analysis) hasClients() bool {
+	for i, k := range a.t.key {
+		if a.counted(int(k)) && a.blocks.trains(a.t.micros[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // recommend records the limit, and the outliers among what keys need.

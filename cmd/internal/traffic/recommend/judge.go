@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // judge replays the recommendation and writes the rule.
@@ -153,9 +154,9 @@ func (a *analysis) confidence() {
 	} else {
 		// Of n clients and a further one, each is equally likely to need most: the largest of n covers n/(n+1).
 		check("sample", n*(wholeShare-a.Untouched) >= a.Untouched,
-			"%d clients support a share of %v %%; %s was asked for", n, math.Floor(1e6*float64(n)/float64(n+1))/1e4, Percent(a.Untouched))
+			"%s can support a share of %v %%; %s was asked for", term.Count(n, "client"), math.Floor(1e6*float64(n)/float64(n+1))/1e4, Percent(a.Untouched))
 	}
-	check("blocks", r.Training.Blocks >= sureBlocks, "%d training blocks; at least %d are needed", r.Training.Blocks, sureBlocks)
+	check("blocks", r.Training.Blocks >= sureBlocks, "%s; at least %d are needed", term.Count(r.Training.Blocks, "training block"), sureBlocks)
 	span := r.End.Sub(r.Start).Round(time.Second)
 	check("span", span >= sureSpan, "the log covers %v; a daily rhythm needs %v", span, sureSpan)
 	all := r.Training.Clients.Keys + r.Training.Outliers.Keys
@@ -305,7 +306,8 @@ func pick(all []Candidate) (*Candidate, string) {
 	b := bucket.limit.Burst
 	if b <= smoothBurst {
 		bucket.limit.Algorithm = sluice.LeakyBucket
-		return bucket, fmt.Sprintf("Clients send regularly: a burst of %d is enough. A leaky bucket has the same decisions as a token bucket and promises no burst.", b)
+		bucket.Algorithm, bucket.Limit = bucket.limit.Algorithm.String(), bucket.limit.String()
+		return bucket, fmt.Sprintf("These clients send regularly: a burst of %d is enough. A leaky bucket makes the same decisions as a token bucket of that size.", b)
 	}
 	worst := bucket
 	for i := range all[1:] {

@@ -86,6 +86,14 @@ func TestPurposes(t *testing.T) {
 			t.Errorf("the longest delay is %v, of at most %v", r.MaxDelay, want)
 		}
 	}
+	crawlers := &Traffic{}
+	crawlers.Add(Arrival{Micros: 1, Key: "a", Cost: 1, Crawler: true})
+	if _, err := crawlers.Recommend(t.Context(), deny); err != ErrNoClients {
+		t.Errorf("only crawlers: %v", err)
+	}
+	if _, err := (&Traffic{}).Recommend(t.Context(), deny); err != ErrNoRequests {
+		t.Errorf("no requests: %v", err)
+	}
 	if _, err := trafficOf(accessLog(t, "shop-access.log")).Recommend(t.Context(), Config{For: Concurrency}); err != ErrNoDurations {
 		t.Errorf("without durations: %v", err)
 	}

@@ -264,6 +264,25 @@ func TestOutliersAreNamedAndMasked(t *testing.T) {
 	if flooded.Limit != clean.Limit || len(clean.Outliers) > 0 {
 		t.Errorf("%v with a flood, %v without; outliers %v", flooded.Limit, clean.Limit, clean.Outliers)
 	}
+	if len(flooded.Curves) != 6 || len(flooded.Top) != 50 || len(flooded.Top[0].Need) != 6 {
+		t.Errorf("%d curves, %d top keys", len(flooded.Curves), len(flooded.Top))
+	}
+	for _, c := range flooded.Curves {
+		rank, last := 0, math.Inf(1)
+		for _, p := range c.Points {
+			need := math.Inf(1)
+			if rate := p[1].(*float64); rate != nil {
+				need = *rate
+			}
+			if p[0].(int) <= rank || need > last {
+				t.Fatalf("burst %d: rank %v needs %v, after rank %d with %v", c.Burst, p[0], need, rank, last)
+			}
+			rank, last = p[0].(int), need
+		}
+		if rank != flooded.Keys || len(c.Points) > 160 {
+			t.Errorf("burst %d: %d points up to rank %d", c.Burst, len(c.Points), rank)
+		}
+	}
 	var keys []string
 	for _, o := range flooded.Outliers {
 		keys = append(keys, o.Key)

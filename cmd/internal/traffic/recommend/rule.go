@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
@@ -64,7 +65,7 @@ func (r *Report) try(ctx context.Context, rule, test []byte) error {
 
 func (r *Report) ruleText(shadow bool) string {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Recommended from %d requests of %d keys, %s to %s.\n", r.Requests, r.Keys,
+	fmt.Fprintf(&b, "# Recommended from %s of %s, %s to %s.\n", term.Count(r.Requests, "request"), term.Count(r.Keys, "key"),
 		r.Start.Format(time.DateTime), r.End.Format(time.DateTime+" UTC"))
 	fmt.Fprintf(&b, "# Confidence: %s. Clients denied in blocks that did not train: %d of %d.\n",
 		r.Confidence.Level, r.Validation.Clients.KeysDenied, r.Validation.Clients.Keys)
