@@ -168,9 +168,8 @@ func (a *analysis) choose(ctx context.Context) error {
 	if best == nil {
 		return ErrNoPoint
 	}
-	whole, part := newBacklog(best.Rate), newBacklog(best.Rate)
-	_, needs, _ := a.training.measure(&whole, &part, a.counted)
-	a.recommend(best.Rate.limit(best.Burst), needs, best.Fence)
+	_, wide, _ := a.training.measure(bucketMeters(best.Rate), a.counted)
+	a.recommend(best.Rate.limit(best.Burst), wide, best.Fence)
 	a.result.Knee = best
 	a.fuzz(best)
 	return nil
@@ -228,7 +227,7 @@ func (a *analysis) fuzz(p *Point) {
 
 // permits recommends a concurrency limit.
 func (a *analysis) permits() error {
-	_, needs, fence := a.training.measure(&flight{}, &flight{}, a.counted)
+	_, needs, fence := a.training.measure(a.meters(), a.counted)
 	var counted []int64
 	for k, n := range needs {
 		if n > 0 && a.counted(k) && (fence == 0 || n <= fence) {

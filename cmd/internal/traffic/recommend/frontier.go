@@ -13,7 +13,7 @@ type Point struct {
 	Backlog float64 // largest backlog, before it is rounded up to Burst
 	// Quantiles are bursts over the counted keys, in the order of quantileShares.
 	Quantiles []int64
-	Fence     int64 // bursts above it are outliers; 0 if there are too few keys
+	Fence     int64 // keys that need more at wideRate times the rate are outliers; 0 if there are too few keys
 	Outliers  int
 	// WholeBurst denies nothing to any key in the whole log, outliers and crawlers included; WholeBacklog is not rounded up.
 	WholeBurst   int64
@@ -29,14 +29,14 @@ var quantileShares = []float64{0.5, 0.9, 0.99, 0.999, 1}
 type scan struct {
 	t      *Traffic
 	blocks blocks
-	parity int // 0: training blocks, 1: validation blocks
+	part   int // training or validation
 }
 
-// key calls each for the requests of a key in the blocks of the scan, with the number of the block.
-func (s *scan) key(k int, each func(i uint32, block int)) {
+// key calls each for the requests of a key in the blocks of the scan, with the time among them and the number of the block.
+func (s *scan) key(k int, each func(i uint32, micros int64, block int)) {
 	for _, i := range s.t.of(k) {
-		if b := s.blocks.of(s.t.micros[i]); b%2 == s.parity {
-			each(i, b)
+		if micros, ok := s.blocks.when(s.t.micros[i], s.part); ok {
+			each(i, micros, s.blocks.of(micros))
 		}
 	}
 }
@@ -49,15 +49,32 @@ type meter interface {
 	reset()
 }
 
-// measure returns the exact needs of all keys, and the fence above which a key is an outlier.
-func (s *scan) measure(whole, part meter, counted func(key int) bool) (exact, needs []int64, fence int64) {
-	exact, needs = make([]int64, len(s.t.names)), make([]int64, len(s.t.names))
+// meters measure what keys need.
+type meters struct {
+	whole meter // in all blocks of a scan
+	part  meter // in one block
+	wide  meter // in all blocks, at wideRate times the rate: a key is an outlier only if it needs too much even then
+}
+
+// wideRate keeps clients that are steady, and not much above the rate, from being outliers at that rate.
+const wideRate = 4
+
+func bucketMeters(r Rate) meters {
+	whole, part, wide := newBacklog(r), newBacklog(r), newBacklog(Rate{wideRate * r.Count, r.Window})
+	return meters{&whole, &part, &wide}
+}
+
+// measure returns the exact needs of all keys, their needs at the wide rate, and the fence above which those are outliers.
+func (s *scan) measure(m meters, counted func(key int) bool) (exact, wide []int64, fence int64) {
+	whole, part := m.whole, m.part
+	exact, wide = make([]int64, len(s.t.names)), make([]int64, len(s.t.names))
 	var spread spread
 	for k := range s.t.names {
 		whole.reset()
 		part.reset()
+		m.wide.reset()
 		at := -1
-		s.key(k, func(i uint32, block int) {
+		s.key(k, func(i uint32, micros int64, block int) {
 			if block != at && at >= 0 {
 				if counted(k) {
 					spread.add(at, part.need())
@@ -65,17 +82,18 @@ func (s *scan) measure(whole, part meter, counted func(key int) bool) (exact, ne
 				part.reset()
 			}
 			at = block
-			micros, cost, duration := s.t.micros[i], s.t.costOf(i), s.t.durationOf(i)
+			cost, duration := s.t.costOf(i), s.t.durationOf(i)
 			whole.request(micros, cost, duration)
 			part.request(micros, cost, duration)
+			m.wide.request(micros, cost, duration)
 		})
 		if at >= 0 && counted(k) {
 			spread.keys++
 			spread.add(at, part.need())
 		}
-		exact[k], needs[k] = whole.exact(), whole.need()
+		exact[k], wide[k] = whole.exact(), m.wide.need()
 	}
-	return exact, needs, spread.fence()
+	return exact, wide, spread.fence()
 }
 
 func (b *backlog) request(micros, cost, _ int64) { b.add(micros, cost) }
@@ -169,8 +187,8 @@ func bucketLow(bucket int) int64 {
 
 // point returns the point of the frontier at a rate. ok is false if the numbers are too large to be exact.
 func (a *analysis) point(r Rate) (p Point, ok bool) {
-	whole, part := newBacklog(r), newBacklog(r)
-	exact, needs, fence := a.training.measure(&whole, &part, a.counted)
+	exact, wide, fence := a.training.measure(bucketMeters(r), a.counted)
+	whole := newBacklog(r)
 	p = Point{Rate: r, Fence: fence}
 	var counted []int64
 	for k, level := range exact {
@@ -178,7 +196,7 @@ func (a *analysis) point(r Rate) (p Point, ok bool) {
 		case level == 0 || !a.counted(k): // not in the training blocks, or a crawler
 		case level == math.MaxInt64:
 			return p, false
-		case fence > 0 && needs[k] > fence:
+		case fence > 0 && wide[k] > fence:
 			p.Outliers++
 		default:
 			counted = append(counted, level)

@@ -18,17 +18,17 @@ func (a *analysis) judge(ctx context.Context) error {
 	}
 	r := a.result
 	outlier := slices.Clone(a.outlier)
-	for parity, part := range []*Part{&r.Training, &r.Validation} {
-		if parity == 1 {
-			a.outliersOf(parity, outlier)
+	for n, part := range []*Part{training: &r.Training, validation: &r.Validation} {
+		if n == validation {
+			a.validationOutliers(outlier)
 		}
-		done, err := a.t.replay(ctx, r.Limit, func(i uint32) bool { return a.blocks.of(a.t.micros[i])%2 == parity })
+		done, err := a.t.replay(ctx, r.Limit, func(i uint32) (int64, bool) { return a.blocks.when(a.t.micros[i], n) })
 		if err != nil {
 			return err
 		}
 		a.classify(part, done, outlier)
 	}
-	whole, err := a.t.replay(ctx, r.Limit, func(uint32) bool { return true })
+	whole, err := a.t.replay(ctx, r.Limit, a.t.recorded)
 	if err != nil {
 		return err
 	}
@@ -47,26 +47,24 @@ func (a *analysis) judge(ctx context.Context) error {
 	return a.writeRule(ctx)
 }
 
-// outliersOf adds the keys that are above the fence in other blocks than those that trained.
-func (a *analysis) outliersOf(parity int, outlier []bool) {
+// validationOutliers adds the keys that are outliers in the validation blocks.
+func (a *analysis) validationOutliers(outlier []bool) {
 	if a.result.Fence == 0 {
 		return
 	}
-	s := scan{t: a.t, blocks: a.blocks, parity: parity}
-	whole, part := a.meters()
-	_, needs, _ := s.measure(whole, part, a.counted)
-	for k, n := range needs {
+	s := scan{t: a.t, blocks: a.blocks, part: validation}
+	_, wide, _ := s.measure(a.meters(), a.counted)
+	for k, n := range wide {
 		outlier[k] = outlier[k] || n > a.result.Fence && a.counted(k)
 	}
 }
 
 // meters returns meters for the recommended limit.
-func (a *analysis) meters() (whole, part meter) {
+func (a *analysis) meters() meters {
 	if a.For == Concurrency {
-		return &flight{}, &flight{}
+		return meters{&flight{}, &flight{}, &flight{}}
 	}
-	w, p := newBacklog(a.result.Knee.Rate), newBacklog(a.result.Knee.Rate)
-	return &w, &p
+	return bucketMeters(a.result.Knee.Rate)
 }
 
 func (a *analysis) classify(part *Part, done *replayed, outlier []bool) {
@@ -94,7 +92,7 @@ func (c *Class) add(requests, denied int64) {
 }
 
 func (a *analysis) listOutliers(whole *replayed) {
-	m, _ := a.meters()
+	m := a.meters().whole
 	var all []Outlier
 	for k, is := range a.outlier {
 		if !is {
@@ -231,9 +229,10 @@ func (a *analysis) algorithm(ctx context.Context) error {
 		return nil
 	}
 	for _, c := range candidates(r.Limit) {
-		done, err := a.t.replay(ctx, c.limit, func(i uint32) bool {
+		done, err := a.t.replay(ctx, c.limit, func(i uint32) (int64, bool) {
 			k := int(a.t.key[i])
-			return a.blocks.trains(a.t.micros[i]) && a.counted(k) && !a.outlier[k]
+			micros, ok := a.blocks.when(a.t.micros[i], training)
+			return micros, ok && a.counted(k) && !a.outlier[k]
 		})
 		if err != nil {
 			return err

@@ -256,3 +256,49 @@ func TestParseRate(t *testing.T) {
 		}
 	}
 }
+
+// A steady client that sends three times as much as the others is no outlier, however long it does: the limit has to suit it.
+func TestSteadyClientIsNoOutlier(t *testing.T) {
+	var all []Arrival
+	add := func(key string, first, interval time.Duration) {
+		for at := first; at < 2*time.Hour; at += interval {
+			all = append(all, Arrival{Micros: 1_700_000_000_000_000 + at.Microseconds(), Key: key, Cost: 1})
+		}
+	}
+	add("steady", 0, 20*time.Second)
+	for k := range 30 {
+		add(fmt.Sprint("client ", k), time.Duration(k)*time.Second, time.Minute)
+	}
+	r, err := trafficOf(all).Recommend(t.Context(), deny)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Whole.Outliers.Keys > 0 || r.Whole.Clients.Denied > 0 {
+		t.Errorf("%v: outliers %+v, clients %+v", r.Limit, r.Whole.Outliers, r.Whole.Clients)
+	}
+}
+
+// The missing blocks give a queue no time to drain: the limit of clients that send all the time is not half of their rate.
+func TestBlocksAreMovedTogether(t *testing.T) {
+	r, err := clients(20, 1, time.Minute, time.Hour).Recommend(t.Context(), Config{
+		For: Deny, Untouched: 999_000, Name: "recommended", Per: []string{"ip"}, Block: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Whole.Clients.Denied > 0 || r.Validation.Clients.Denied > 0 || r.Limit.Rate() < 1./60 {
+		t.Errorf("%v denies %d", r.Limit, r.Whole.Clients.Denied)
+	}
+	b := blocks{start: 5, length: 10}
+	for micros, want := range map[int64]int64{5: 5, 14: 14, 25: 15, 34: 24, 45: 25} {
+		if got, ok := b.when(micros, training); got != want || !ok {
+			t.Errorf("training: %d is at %d, want %d", micros, got, want)
+		}
+		if got, ok := b.when(micros+10, validation); got != want || !ok {
+			t.Errorf("validation: %d is at %d, want %d", micros+10, got, want)
+		}
+		if _, ok := b.when(micros, validation); ok {
+			t.Errorf("%d trains and validates", micros)
+		}
+	}
+}

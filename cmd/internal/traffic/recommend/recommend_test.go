@@ -16,13 +16,10 @@ import (
 // deny is a configuration for all tests that need no other.
 var deny = Config{For: Deny, Untouched: 999_000, Name: "recommended", Per: []string{"ip"}, Resolution: time.Second}
 
-// everything includes all requests in a replay.
-func everything(uint32) bool { return true }
-
 // deniedAt replays all requests through the limiter and returns the number of denied ones.
 func deniedAt(t testing.TB, traffic *Traffic, l sluice.Limit) (denied int64) {
 	t.Helper()
-	done, err := traffic.replay(context.Background(), l, everything)
+	done, err := traffic.replay(context.Background(), l, traffic.recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +168,7 @@ type judged struct {
 func judge(t *testing.T, traffic *Traffic, l sluice.Limit, block time.Duration) (j judged) {
 	t.Helper()
 	odd := func(i uint32) bool { return (traffic.micros[i]-traffic.micros[0])/block.Microseconds()%2 == 1 }
-	done, err := traffic.replay(t.Context(), l, odd)
+	done, err := traffic.replay(t.Context(), l, func(i uint32) (int64, bool) { return traffic.micros[i], odd(i) })
 	if err != nil {
 		t.Fatal(err)
 	}

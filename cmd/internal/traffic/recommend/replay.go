@@ -22,8 +22,8 @@ type replayed struct {
 	maxDelay time.Duration
 }
 
-// replay sends the requests for which include holds through a limiter and the memory store, at their recorded times.
-func (t *Traffic) replay(ctx context.Context, limit sluice.Limit, include func(i uint32) bool) (*replayed, error) {
+// replay sends the requests for which when returns a time through a limiter and the memory store, at these times.
+func (t *Traffic) replay(ctx context.Context, limit sluice.Limit, when func(i uint32) (micros int64, ok bool)) (*replayed, error) {
 	now := time.Time{}
 	store, err := memstore.Open(memstore.Config{MaxBytes: storeBytes, Now: func() time.Time { return now }})
 	if err != nil {
@@ -41,13 +41,14 @@ func (t *Traffic) replay(ctx context.Context, limit sluice.Limit, include func(i
 		if n%(1<<16) == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if !include(i) {
+		micros, ok := when(i)
+		if !ok {
 			continue
 		}
-		if err := flight.release(ctx, limiter, t.micros[i], &now); err != nil {
+		if err := flight.release(ctx, limiter, micros, &now); err != nil {
 			return nil, err
 		}
-		now = time.UnixMicro(t.micros[i])
+		now = time.UnixMicro(micros)
 		k, cost := t.key[i], t.costOf(i)
 		if limit.Algorithm == sluice.Concurrency {
 			cost = 1
@@ -64,15 +65,18 @@ func (t *Traffic) replay(ctx context.Context, limit sluice.Limit, include func(i
 			continue
 		}
 		r.maxDelay = max(r.maxDelay, out[0].Delay)
-		r.allow(t.micros[i]/1e6, cost)
+		r.allow(micros/1e6, cost)
 		if limit.Algorithm == sluice.Concurrency {
 			if back, ok := takes[0].Settlement(&out[0], 0); ok {
-				heap.Push(&flight, held{t.micros[i] + t.durationOf(i), back})
+				heap.Push(&flight, held{micros + t.durationOf(i), back})
 			}
 		}
 	}
 	return r, nil
 }
+
+// recorded returns the recorded time of a request.
+func (t *Traffic) recorded(i uint32) (micros int64, ok bool) { return t.micros[i], true }
 
 func (r *replayed) allow(second, cost int64) {
 	if second != r.second {

@@ -137,7 +137,7 @@ func (r *Report) writeOutliers(b *strings.Builder) error {
 	for _, o := range r.Outliers[:min(len(r.Outliers), textOutliers)] {
 		rows = append(rows, []string{term.Printable(o.Key), fmt.Sprint(o.Need), fmt.Sprint(o.Requests), fmt.Sprint(o.Denied)})
 	}
-	fmt.Fprintf(b, "\nleft out, because they need more than %d (16 × (a typical client + 1)):\n", r.Fence)
+	fmt.Fprintf(b, "\nleft out, because even at 4 times the rate they need more than %d (16 × (a typical client + 1)):\n", r.Fence)
 	return term.Table(b, rows)
 }
 

@@ -182,5 +182,18 @@ func (t *Traffic) of(key int) []uint32 { return t.order[t.first[key]:t.first[key
 // blocks split the time of the traffic into blocks of equal length. Even ones train, odd ones validate.
 type blocks struct{ start, length int64 }
 
+// parts are the blocks that train and those that validate.
+const (
+	training   = 0
+	validation = 1
+)
+
+// when returns the time of a request among the blocks of one part, moved together: otherwise a queue would drain, and a bucket
+// refill, in the time of the other blocks, whose requests are missing. ok is false for a request of the other part.
+func (b blocks) when(micros int64, part int) (moved int64, ok bool) {
+	n := int64(b.of(micros))
+	return micros - (n+1)/2*b.length, int(n%2) == part
+}
+
 func (b blocks) of(micros int64) int      { return int((micros - b.start) / b.length) }
 func (b blocks) trains(micros int64) bool { return b.of(micros)%2 == 0 }
