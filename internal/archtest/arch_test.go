@@ -114,6 +114,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/config":          {".", "rules", "cmd/internal/edge/domainname", "internal/cors", "internal/panics", "internal/strictyaml", "internal/plainfile", "internal/match", "internal/suggest"},
 	"cmd/internal/operate/topkeys": {},
 	"cmd/internal/operate/metrics": {".", "rules", "internal/bounds", "internal/shaper", "cmd/internal/operate/topkeys"},
+	"cmd/internal/operate/insight": {".", "rules", "internal/private", "internal/step"},
 
 	// Authentication.
 	"cmd/internal/gateway/authn": {".", "rules", "cmd/internal/pemfile", "internal/plainfile", "internal/keyenc", "internal/panics", "internal/suggest", "internal/strictyaml", "internal/bounds"},
@@ -299,6 +300,7 @@ var neverReach = map[string][]ban{
 	"cmd/internal/config":          slices.Concat(stores, suite, edges, protocols),
 	"cmd/internal/operate/metrics": slices.Concat(stores, suite, edges),
 	"cmd/internal/operate/topkeys": slices.Concat(protocols, weight),
+	"cmd/internal/operate/insight": slices.Concat(stores, suite, edges, protocols, weight),
 	"cmd/internal/edge/resp":       slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 
 	"cmd/internal/gateway/authn": slices.Concat(stores, suite, edges, []ban{
