@@ -49,7 +49,7 @@ func TestOperateBesideRatelimit(t *testing.T) {
 	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0", "RUNTIME_ROOT="+directory, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_WATCH_ROOT=false",
 		"USE_STATSD=false", "BACKEND_TYPE=memory", "HOST=127.0.0.1", "PORT="+servicePort, "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+port)
 	forwardauthtest.Start(t, debug, cmd)
-	for _, args := range []string{"status", "top", "watch", "peek a", "suspend a", "queue list", "reload"} {
+	for _, args := range []string{"status", "doctor", "top", "watch", "peek a", "suspend a", "queue list", "reload"} {
 		code, out, err := sluiceRun(t, append(strings.Fields(args), "--admin-url", "http://"+debug)...)
 		if code != term.ExitWrong || out != "" || !strings.Contains(err, "has no admin API") || !strings.Contains(err, "http://"+debug+"/rlconfig") {
 			t.Errorf("sluice %s: exit %d, %s%s", args, code, out, err)

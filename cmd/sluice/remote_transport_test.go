@@ -195,7 +195,7 @@ func TestLiveCompletion(t *testing.T) {
 func TestLiveJSON(t *testing.T) {
 	startServe(t, "").asked(t)
 	for _, args := range []string{
-		"status", "status --rules", "top", "top --near-limit", "take --domain demo remote_address=10.0.0.1", "take /",
+		"status", "status --rules", "doctor", "top", "top --near-limit", "take --domain demo remote_address=10.0.0.1", "take /",
 		"peek demo/remote_address remote_address=10.0.0.1", "reset --domain demo remote_address=10.0.0.1",
 		"block --domain demo remote_address=10.0.0.1 --for 1m", "unblock --domain demo remote_address=10.0.0.1",
 		"suspend demo/remote_address", "resume demo/remote_address", "explain --live /", "watch -n 1 --interval 100ms",

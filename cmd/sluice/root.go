@@ -68,7 +68,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 			serveCommand(), benchCommand(), generateCommand(), ratelimitCommand(), demoCommand(), apikeyCommand(), passwordCommand(),
 		}},
 		{"Operate a running service:", []*cobra.Command{
-			statusCommand(), topCommand(), watchCommand(), takeCommand(), peekCommand(), resetCommand(), blockCommand(),
+			doctorCommand(), statusCommand(), topCommand(), watchCommand(), takeCommand(), peekCommand(), resetCommand(), blockCommand(),
 			unblockCommand(), suspendCommand(), resumeCommand(), reloadCommand(), queueCommand(),
 		}},
 	} {

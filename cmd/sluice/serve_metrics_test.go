@@ -159,9 +159,12 @@ func (w *watched) ask() {
 			continue
 		default:
 		}
-		for range 10 {
-			for _, ask := range []string{"spent=v", "quiet=v", "closed=v", "free=v"} {
+		for n := range 10 {
+			for _, ask := range []string{"quiet=v", "closed=v", "free=v"} {
 				rlstest.Answer(w.t.Context(), client, "d", ask)
+			}
+			for key := n; key < 40; key += 10 { // many keys are denied, so that the rule is too strict
+				rlstest.Answer(w.t.Context(), client, "d", fmt.Sprint("spent=v", key))
 			}
 		}
 		rlstest.Answer(w.t.Context(), client, "d", fmt.Sprintf("near=%d hits:9", w.turn))
@@ -190,7 +193,7 @@ func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	prometheustest.Need(t)
 	const descriptors = `
-  - {key: spent, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: spent, rate_limit: {unit: minute, requests_per_unit: 20}}
   - {key: quiet, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: closed, rate_limit: {unit: year, requests_per_unit: 1000000, on_failure: closed}}
   - {key: free, rate_limit: {unit: year, requests_per_unit: 1000000, on_failure: open}}

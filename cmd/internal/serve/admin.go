@@ -85,7 +85,7 @@ func (o *operated) config() (adminapi.Config, error) {
 	return cfg, nil
 }
 
-// observeFor sets the metrics, counts and top keys of the admin API.
+// observeFor sets the metrics, counts, verdicts and top keys of the admin API.
 func observeFor(c *adminapi.Config, from *snapshot) {
 	c.Metrics, c.MetricsPublic = metricsHandler(from), from.cfg.Metrics.AllowUnauthenticated
 	c.Counts = func() map[string]adminmsg.Counts {
@@ -95,6 +95,7 @@ func observeFor(c *adminapi.Config, from *snapshot) {
 		}
 		return all
 	}
+	c.Verdicts = func() map[string]adminmsg.Verdict { return verdictsOf(from.verdicts) }
 	c.Denied, c.Near = topOf(from.metrics.Denied), topOf(from.metrics.Near)
 }
 

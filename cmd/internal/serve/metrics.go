@@ -9,6 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/insight"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/cmd/internal/stores"
 	"github.com/sluiceproject/sluice/internal/admission"
@@ -22,6 +23,7 @@ type metricsOf struct {
 	store    stores.Opened
 	queue    *queue.Queue       // nil: no queue
 	shed     *admission.Shedder // nil: no gateway
+	verdicts *insight.Recorder
 	lostLogs func() int64
 }
 
@@ -30,7 +32,7 @@ type metricsOf struct {
 func newMetrics(of metricsOf) *metrics.Metrics {
 	cfg := metrics.Config{
 		Version: of.version, Rules: of.loaded.set, Keyed: keyedRules(of.cfg), Queue: queueMetrics(of.queue), Overload: overloadOf(of.shed),
-		LostLogLines: of.lostLogs, Servers: of.store.Servers, Ping: of.store.Ping,
+		LostLogLines: of.lostLogs, Verdicts: of.verdicts.Kinds, Servers: of.store.Servers, Ping: of.store.Ping,
 	}
 	began := time.Now()
 	cfg.Loaded = func() metrics.Loaded { return metrics.Loaded{Digest: "built-in", At: began} }

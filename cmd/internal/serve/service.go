@@ -21,6 +21,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/insight"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/telemetry"
 	"github.com/sluiceproject/sluice/cmd/internal/stores"
@@ -60,6 +61,7 @@ type snapshot struct {
 	rules    func() *rules.Set
 	limiter  *sluice.Limiter
 	metrics  *metrics.Metrics
+	verdicts *insight.Recorder
 	breakers *breakers
 	traces   *telemetry.Traces // nil: no tracing
 }
@@ -97,6 +99,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *Service, err err
 	if s.snapshot, s.collectors, err = newSnapshot(&cfg, o.Version, base, log); err != nil {
 		return nil, err
 	}
+	s.add(part{run: s.snapshot.verdicts.Run})
 	err = s.listen(edges{snapshot: s.snapshot, secret: base.secret, refunds: base.refunds, queue: base.queue, shed: base.shed}, &operated{
 		snapshot: s.snapshot, version: o.Version, started: started, level: log.level, loaded: base.loaded, store: base.store, queue: base.queue,
 		ending: ctx.Done(), addrs: s.Addrs, unready: func() error { return s.server.Unready() }, reload: s.reload, restartNeeded: s.restartNeeded,
@@ -164,7 +167,8 @@ func (s *Service) openBase(cfg *config.Config, log *slog.Logger) (b base, err er
 
 // newSnapshot creates metrics, traces and the limiter of all listeners, whose decisions are counted, logged and traced.
 func newSnapshot(cfg *config.Config, version string, b base, log *serviceLog) (*snapshot, collectors, error) {
-	counted := newMetrics(metricsOf{cfg, version, b.loaded, b.store, b.queue, b.shed, log.lines.Lost})
+	verdicts := newVerdicts(b.loaded.set)
+	counted := newMetrics(metricsOf{cfg, version, b.loaded, b.store, b.queue, b.shed, verdicts, log.lines.Lost})
 	to, err := openCollectors(cfg, version, counted, log.Logger, false)
 	if err != nil {
 		return nil, to, err
@@ -174,12 +178,12 @@ func newSnapshot(cfg *config.Config, version string, b base, log *serviceLog) (*
 		return nil, to, fmt.Errorf("serve: %w", err)
 	}
 	watched := &breakers{server: b.store.Server}
-	events = joinEvents(events, watched.events())
+	events = joinEvents(events, watched.events(), verdicts.Events())
 	limiter, err := newLimiter(b.store, to.traces, cfg.Store.Kind, events)
 	if err != nil {
 		return nil, to, err
 	}
-	return &snapshot{cfg: cfg, log: log.Logger, rules: b.loaded.set, limiter: limiter, metrics: counted, breakers: watched, traces: to.traces}, to, nil
+	return &snapshot{cfg: cfg, log: log.Logger, rules: b.loaded.set, limiter: limiter, metrics: counted, verdicts: verdicts, breakers: watched, traces: to.traces}, to, nil
 }
 
 // listen opens the gateway and all listeners.

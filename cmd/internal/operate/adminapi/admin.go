@@ -40,6 +40,8 @@ type Config struct {
 	// Denied and Near return up to limit keys: those denied most often and those closest to their limit, highest count
 	// first. Nil means unknown.
 	Denied, Near func(limit int) []Top
+	// Verdicts returns the verdict on each rule, by its name. Nil means that rules are not judged.
+	Verdicts func() map[string]adminmsg.Verdict
 	// Metrics serves /metrics. Nil means 404.
 	Metrics       http.Handler
 	MetricsPublic bool // /metrics needs no token

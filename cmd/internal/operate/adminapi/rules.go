@@ -23,6 +23,10 @@ func (a *api) listRules(http.ResponseWriter, *http.Request) (any, error) {
 	out := adminmsg.Rules{Rules: []adminmsg.Rule{}}
 	set := a.Rules()
 	suspended, counts := a.Limiter.SuspendedRules(), a.counts()
+	var verdicts map[string]adminmsg.Verdict
+	if a.Verdicts != nil {
+		verdicts = a.Verdicts()
+	}
 	for _, c := range set.ActiveRules() {
 		first := c.Rules[0]
 		state := adminmsg.Rule{
@@ -39,6 +43,10 @@ func (a *api) listRules(http.ResponseWriter, *http.Request) (any, error) {
 				Bucket: r.Name, Limit: l.String(), Count: l.Count, WindowSeconds: l.Window.Seconds(), Algorithm: l.Algorithm.String(), Burst: l.Max(),
 			})
 			addCounts(&state.Counts, counts[r.Name])
+		}
+		if v, ok := verdicts[c.Name]; ok {
+			v.Evidence = append([]string{}, v.Evidence...)
+			state.Verdict = &v
 		}
 		out.Rules = append(out.Rules, state)
 	}

@@ -56,6 +56,16 @@ func TestRules(t *testing.T) {
 		c.Counts = func() map[string]adminmsg.Counts {
 			return map[string]adminmsg.Counts{"user": {Allowed: 8, Denied: 2, ShadowDenied: 3, NearLimit: 4}, "user#2": {Allowed: 10, ShadowDenied: 1, NearLimit: 5}, "messaging/message_type": {Allowed: 5, Denied: 6, ShadowDenied: 7, NearLimit: 8}}
 		}
+		at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		c.Verdicts = func() map[string]adminmsg.Verdict {
+			return map[string]adminmsg.Verdict{
+				"user": {
+					Kind: "too_strict", Limit: "user#2", Since: at, Text: "t", Evidence: []string{"e"}, Confidence: "high", NeedsChange: true,
+					Advice: &adminmsg.Advice{Text: "a", Rate: "9/day", Burst: 8, Algorithm: "token_bucket", Limit: "{rate: 9/day, burst: 8}"},
+				},
+				"token": {Kind: "fits", Limit: "token", Since: at, Confidence: "low"},
+			}
+		}
 	})
 	o.limiter.Suspend("pair")
 	tree := o.get(200, "/v1/rules")
@@ -70,9 +80,12 @@ func TestRules(t *testing.T) {
 		`{"accuracy":"exact","allowed":8,"denied":2,"file":"rules.yaml","format":"sluice","limits":[` +
 			`{"algorithm":"token_bucket","bucket":"user","burst":2,"count":2,"limit":"2/h","window_seconds":3600},` +
 			`{"algorithm":"token_bucket","bucket":"user#2","burst":5,"count":5,"limit":"5/day","window_seconds":86400}],` +
-			`"line":5,"name":"user","near_limit":5,"on_failure":"local","per":["header:X-User"],"shadow":false,"shadow_denied":3,"suspended":false}`,
+			`"line":5,"name":"user","near_limit":5,"on_failure":"local","per":["header:X-User"],"shadow":false,"shadow_denied":3,"suspended":false,` +
+			`"verdict":{"advice":{"algorithm":"token_bucket","burst":8,"limit":"{rate: 9/day, burst: 8}","rate":"9/day","text":"a"},"confidence":"high",` +
+			`"evidence":["e"],"kind":"too_strict","limit":"user#2","needs_change":true,"since":"2026-01-02T03:04:05Z","text":"t"}}`,
 		`{"accuracy":"exact",` + none + `"file":"rules.yaml","format":"sluice","limits":[{"algorithm":"token_bucket","bucket":"token","burst":3,"count":3,"limit":"3/h","window_seconds":3600}],` +
-			`"line":6,"name":"token",` + zero + `"per":["token"],"shadow":true,"shadow_denied":0,"suspended":false}`,
+			`"line":6,"name":"token",` + zero + `"per":["token"],"shadow":true,"shadow_denied":0,"suspended":false,` +
+			`"verdict":{"advice":null,"confidence":"low","evidence":[],"kind":"fits","limit":"token","needs_change":false,"since":"2026-01-02T03:04:05Z","text":""}}`,
 		`{"accuracy":"exact",` + none + `"file":"rules.yaml","format":"sluice","limits":[{"algorithm":"token_bucket","bucket":"pair","burst":4,"count":4,"limit":"4/h","window_seconds":3600}],` +
 			`"line":7,"name":"pair","near_limit":0,"on_failure":"closed","per":["path:id","ip"],"shadow":false,"shadow_denied":0,"suspended":true}`,
 		`{"accuracy":"exact","allowed":5,"denied":6,"file":"domain.yaml","format":"envoy","limits":[{"algorithm":"fixed_window","bucket":"messaging/message_type","burst":2,"count":2,"limit":"2/h fixed_window","window_seconds":3600}],` +

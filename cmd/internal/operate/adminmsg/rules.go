@@ -20,6 +20,7 @@ type Rule struct {
 	OnFailure string      `json:"on_failure"`
 	Accuracy  string      `json:"accuracy"`
 	Suspended bool        `json:"suspended"`
+	Verdict   *Verdict    `json:"verdict,omitempty"` // nil if rules are not judged
 	Counts
 }
 

@@ -52,8 +52,7 @@ func (s *state) facts(now int64) facts {
 	if f.observed < fineSlots*fineMinutes*time.Minute {
 		f.cells, f.slot = k.fine.since(from), fineMinutes*time.Minute
 	}
-	f.keys = max(1, union(&k.seen[0], &k.seen[1]))
-	f.refused = min(union(&k.refused[0], &k.refused[1]), f.keys)
+	f.keys, f.refused = k.distinct()
 	f.peak = max(k.peak[0].Load(), k.peak[1].Load())
 	f.records = slices.Clone(k.keys.keys)
 	for i := range f.records {
@@ -61,6 +60,19 @@ func (s *state) facts(now int64) facts {
 	}
 	f.weight, f.size = k.weight, k.keys.sizes
 	return f
+}
+
+// distinct returns the numbers of keys and of denied keys: exactly while all of them are followed, which the estimates tell,
+// because keys are forgotten later. The lock must be held.
+func (k *sketch) distinct() (all, refused float64) {
+	all, refused = union(&k.seen[0], &k.seen[1]), union(&k.refused[0], &k.refused[1])
+	if k.keys.allBelow == math.MaxUint64 && all < 1.3*float64(k.keys.sizes.all) {
+		all = float64(k.keys.count[0])
+	}
+	if k.keys.deniedBelow == math.MaxUint64 && refused < 1.3*float64(k.keys.sizes.denied) {
+		refused = float64(k.keys.count[1])
+	}
+	return max(1, all), min(refused, max(1, all))
 }
 
 // load returns the key's demand over its active time, relative to the limit's rate.

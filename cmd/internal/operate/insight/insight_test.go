@@ -3,6 +3,7 @@ package insight_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -195,6 +196,17 @@ func TestFades(t *testing.T) {
 	x.now = x.now.Add(48*time.Hour + time.Minute)
 	if v, _ = x.recorder.Verdict("r"); v.Kind != insight.NeverNear || v.Text != "No request in 24 h." || !v.Since.Equal(x.now.Truncate(time.Microsecond)) {
 		t.Errorf("after two days: %+v", v)
+	}
+}
+
+// Kinds has the verdict that a limit has, and those that it had.
+func TestKinds(t *testing.T) {
+	x := tooStrict(t, plan{1, 3000, ""})
+	x.recorder.Kinds()
+	x.run(t, x.duration())
+	want := map[string]bool{"no_verdict": false, "too_strict": true}
+	if got := x.recorder.Kinds(); len(got) != 1 || !maps.Equal(got["r"], want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

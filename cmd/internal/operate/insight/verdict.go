@@ -1,6 +1,7 @@
 package insight
 
 import (
+	"context"
 	"math"
 	"slices"
 	"sync"
@@ -257,11 +258,12 @@ type judged struct {
 	at    int64
 	kind  Kind
 	since int64
+	had   uint16 // kinds, by their index
 	last  Verdict
 }
 
 // fresh is how long a verdict is given again without a new judgement, in microseconds.
-const fresh = 10_000_000
+const fresh = 1_000_000
 
 func (s *state) verdict(r *Recorder) Verdict {
 	now := r.micros()
@@ -279,6 +281,7 @@ func (s *state) verdict(r *Recorder) Verdict {
 	v := f.judge()
 	if v.Kind != j.kind {
 		j.kind, j.since = v.Kind, now
+		j.had |= 1 << slices.Index(Kinds, v.Kind)
 	}
 	v.Since = time.UnixMicro(j.since).UTC()
 	j.at, j.last = now, v
@@ -313,4 +316,40 @@ func (r *Recorder) judgeRule(a *active) (worst Verdict) {
 		}
 	}
 	return worst
+}
+
+// Kinds returns the kind of the verdict on each limit, and the kinds that there were before.
+func (r *Recorder) Kinds() map[string]map[string]bool {
+	t := r.refresh()
+	all := make(map[string]map[string]bool, len(t.byName))
+	for name, s := range t.byName {
+		is := s.verdict(r).Kind
+		s.judged.mu.Lock()
+		kinds := make(map[string]bool)
+		for i, kind := range Kinds {
+			if s.judged.had>>i&1 == 1 {
+				kinds[string(kind)] = kind == is
+			}
+		}
+		s.judged.mu.Unlock()
+		all[name] = kinds
+	}
+	return all
+}
+
+// judgeEvery is the interval at which Run judges.
+const judgeEvery = 30 * time.Second
+
+// Run judges all rules regularly until ctx is done, so that the begin of a verdict is known.
+func (r *Recorder) Run(ctx context.Context) {
+	tick := time.NewTicker(judgeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.Verdicts()
+		case <-ctx.Done():
+			return
+		}
+	}
 }

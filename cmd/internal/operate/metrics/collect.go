@@ -25,6 +25,8 @@ var (
 	windowDesc    = desc("rule_window_seconds", "Length of the rule's window, in seconds.", "rule")
 	burstDesc     = desc("rule_burst", "Maximum cost that the rule allows at once.", "rule")
 
+	verdictDesc = desc("rule_verdict", "1 for the verdict on the rule, 0 for verdicts that it had before.", "rule", "verdict")
+
 	upDesc          = desc("store_up", "1 while the store shard is available, else 0.", "shard")
 	breakerDesc     = desc("store_breaker_open", "1 while the circuit breaker of the store shard is open, else 0.", "shard")
 	storeErrorsDesc = desc("store_errors_total", "Store calls that failed, timed out or were stopped by a circuit breaker, so that fail modes decided.")
@@ -49,7 +51,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		decisionsDesc, nearDesc, forgivenDesc, peakDesc, limitDesc, windowDesc, burstDesc, upDesc, breakerDesc, storeErrorsDesc, keysDesc,
+		decisionsDesc, nearDesc, forgivenDesc, peakDesc, limitDesc, windowDesc, burstDesc, verdictDesc, upDesc, breakerDesc, storeErrorsDesc, keysDesc,
 		reloadOKDesc, reloadAtDesc, infoDesc, queueUpDesc, queueItemsDesc, queueBytesDesc, queueOldestDesc, queueTotalDesc,
 		shedDesc, adaptiveLimitDesc, adaptiveInFlightDesc, pressureDesc, boundDesc, logDroppedDesc, delayOldestDesc,
 	} {
@@ -60,6 +62,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.collectRules(out)
+	m.collectVerdicts(out)
 	m.collectStore(out)
 	m.collectQueue(out)
 	m.collectOverload(out)
@@ -96,6 +99,17 @@ func (m *Metrics) collectRules(out chan<- prometheus.Metric) {
 	}
 	if t.byName[otherRule] == nil {
 		m.other.collect(out, otherRule, false)
+	}
+}
+
+func (m *Metrics) collectVerdicts(out chan<- prometheus.Metric) {
+	if m.cfg.Verdicts == nil {
+		return
+	}
+	for rule, kinds := range m.cfg.Verdicts() {
+		for kind, is := range kinds {
+			gauge(out, verdictDesc, boolValue(is), rule, kind)
+		}
 	}
 }
 

@@ -38,6 +38,9 @@ type Config struct {
 	Queue func() Queue
 	// Overload returns the state of load shedding; nil without load shedding.
 	Overload func() Overload
+	// Verdicts returns, for each limit, the kind of its verdict as true and those that there were before as false; nil: rules are
+	// not judged.
+	Verdicts func() map[string]map[string]bool
 	// LostLogLines returns the number of lines dropped from the service log; nil without log.
 	LostLogLines func() int64
 }
