@@ -287,3 +287,26 @@ func BenchmarkDecision(b *testing.B) {
 		})
 	}
 }
+
+// A concurrency limit has no rate: it is judged by its denials, and the advice has no number. Every other limit has one.
+func TestLimits(t *testing.T) {
+	for limit, advised := range map[string]bool{
+		"{concurrent: 10}": false, "{rate: 10/s, algorithm: leaky_bucket}": true, "{rate: 10/day, algorithm: fixed_window, align: calendar}": true,
+		"{rate: 10/min, algorithm: sliding_window_counter, sub_windows: 10}": true, "{rate: 10/min, refill: interval}": true,
+		"{rate: 10/min, initial: 2}": true, "{rate: 10/min, algorithm: fixed_window, soft_excess: 2, soft_period: 10s}": true,
+	} {
+		w := newWorld(t, 1, rule(limit))
+		for i := range 6000 {
+			w.now = w.now.Add(40 * time.Millisecond)
+			d := allowed
+			if i/30%3 != 0 {
+				d = denied
+			}
+			w.decide(fmt.Sprint("user", i%30), d)
+		}
+		v, _ := w.recorder.Verdict("r")
+		if !v.Kind.NeedsChange() || !v.Advice.Loosens || (v.Advice.Limit != nil) != advised || v.Advice.Text == "" || len(v.Evidence) > 4 {
+			t.Errorf("%s: %+v", limit, v)
+		}
+	}
+}
