@@ -36,8 +36,8 @@
 // A crowd behind one key and a single program differ in three ways. A program's gaps are even: at least 30 % of consecutive gaps
 // are within a quarter of each other; of random ones, 11 % are. Honest clients come back when RetryAfter ends: at least 1.2 times,
 // and four standard deviations, more requests come in that moment than at other times. And the demand of a crowd is bounded by
-// the number of people at one address; without the second sign, it is assumed to be at most 5 limits. A crowd whose members
-// never retry, and a program that sends at random, look alike.
+// the number of people at one address; without the second sign, it is assumed to be at most 5 limits, or 3 if enough
+// denials show that no client waits. A crowd whose members never retry, and a program that sends at random, look alike.
 //
 // # Cost
 //

@@ -114,7 +114,21 @@ func (k *record) isCrowd() bool {
 	if k.isEven() || k.earlyShare() < 0.1 {
 		return false
 	}
+	if k.ignores() {
+		return k.hotLoad() <= crowdIgnoring
+	}
 	return k.heeds() || k.hotLoad() <= crowdLoad
+}
+
+// ignores reports whether certainly no more requests come just after a RetryAfter has ended than at other times.
+func (k *record) ignores() bool {
+	for _, p := range k.promises {
+		expected := float64(k.arrivals) * ratio(float64(p.time), float64(k.active))
+		if expected < 50 || float64(p.prompt) >= 1.1*expected {
+			return false
+		}
+	}
+	return true
 }
 
 // heeds reports whether certainly more requests come just after a RetryAfter has ended than at other times.

@@ -10,6 +10,9 @@ const (
 	mostEdges             // fixed windows: one of the keys that most often used nearly all of a window
 )
 
+// inSample are the reasons of keys whose need is measured.
+const inSample = ofAll | ofDenied
+
 // sizes are the numbers of keys that a rule follows, by reason.
 type sizes struct{ all, denied, held, edges int }
 
@@ -108,6 +111,9 @@ func (f *followed) add(l *ladder, d *decision) {
 	if i < 0 {
 		i = f.open(l, d)
 	}
+	if sampled := f.keys[i].reasons&inSample != 0; reasons != 0 && !sampled {
+		f.keys[i].begin(l, d)
+	}
 	f.join(i, reasons)
 	if d.denied {
 		f.keys[i].held++
@@ -126,7 +132,7 @@ func (f *followed) add(l *ladder, d *decision) {
 	f.trim()
 }
 
-// open begins a record. A key that is denied at its first recorded decision has used up its limit before.
+// open begins a record.
 func (f *followed) open(l *ladder, d *decision) int {
 	i := len(f.keys)
 	if i == cap(f.keys) { // append would double it
@@ -138,14 +144,19 @@ func (f *followed) open(l *ladder, d *decision) int {
 	k := &f.keys[i]
 	*k = record{name: k.name[:0]}
 	k.ladder, k.first, k.last = l, d.now, d.now
-	if d.denied {
-		for n := range l.rungs {
-			if r := &l.rungs[n]; r.params != nil {
-				k.counters[n] = r.spent(d.now, l.max)
-			}
+	return i
+}
+
+// begin starts to measure the room that a key of a sample needs. If it is denied, it has used up its limit.
+func (k *record) begin(l *ladder, d *decision) {
+	if !d.denied {
+		return
+	}
+	for n := range l.rungs {
+		if r := &l.rungs[n]; r.params != nil {
+			k.counters[n] = r.spent(d.now-k.patience, l.max)
 		}
 	}
-	return i
 }
 
 // join adds the reasons of a sample. If the sample is too large, the key with the largest hash leaves it.
@@ -306,7 +317,7 @@ func (k *record) arrive(l *ladder, d *decision) {
 	k.arrivals++
 	k.cost += d.cost
 	k.use[0] = max(k.use[0], d.use)
-	if !retry {
+	if !retry && k.reasons&inSample != 0 {
 		k.measure(l, d.now-k.patience, d.cost)
 	}
 	if d.denied {

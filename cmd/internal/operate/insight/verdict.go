@@ -75,8 +75,9 @@ const (
 	outlierRatio = 5
 	floodLoad    = 10
 
-	evenShare = 0.3
-	crowdLoad = 5
+	evenShare     = 0.3
+	crowdLoad     = 5
+	crowdIgnoring = 3 // the same, if certainly no client waits for RetryAfter
 
 	heedingLift  = 1.2
 	heedingSigma = 4

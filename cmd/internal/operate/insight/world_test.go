@@ -51,7 +51,7 @@ func newWorld(t testing.TB, seed uint64, text string) *world {
 	w.now = w.begin.Add(time.Duration(w.rnd.Int64N(int64(time.Hour)))).Truncate(time.Microsecond)
 	w.begin = w.now
 	clock := func() time.Time { return w.now }
-	store, err := memstore.Open(memstore.Config{Now: clock, MaxBytes: 4 << 20})
+	store, err := memstore.Open(memstore.Config{Now: clock, MaxBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
