@@ -125,7 +125,7 @@ func (s *Store) settings() []Setting {
 		{"store.max_memory", size(&s.MaxMemory, 1<<20, 1<<40), "256MiB", "maximum memory of the memory store. When it is full, keys share counters"},
 		{"store.snapshot_file", file(&s.SnapshotFile), "", "file to save the memory store to at shutdown and to restore it from at startup. Without it, usage is lost at a restart"},
 		{"store.timeout", duration(&s.Timeout), "10ms", "timeout of a call to Redis or Memcached; then the rules' `on_failure` decides"},
-		{"store.instances", number(&s.Instances, 0, 1e6), "0", "number of instances that share Redis or Memcached; while the store is unavailable, each allows limit / instances. With Redis the instances are counted automatically, and this value applies until they are; 0 then means 1 request per key and window. With Memcached they are not counted, and 0 means 1 instance"},
+		{"store.instances", number(&s.Instances, 0, 1e6), "0", "number of instances that share Redis or Memcached; while the store is unavailable, each allows limit / instances, rounded up. With Redis the instances are counted automatically, and this value applies until they are; 0 then means 1 request per key and window. With Memcached they are not counted, and 0 means 1 instance"},
 		{"store.required", boolean(&s.Required), "false", "fail `/readyz` and gRPC health checks while Redis or Memcached is unavailable. It is called every second, also without traffic"},
 	}
 }
