@@ -49,7 +49,7 @@ func TestRatelimitCheck(t *testing.T) {
 		"warnings are shown": {files: map[string]string{"a": "domain: d\ndescriptors:\n  - {key: a, value: b}\n"}, args: []string{"--warnings=show"}, want: []string{"warning"}},
 		"no directory":       {code: term.ExitWrong, want: []string{"not found", "RUNTIME_ROOT"}},
 		"no files":           {files: map[string]string{"..data": ""}, code: term.ExitWrong, want: []string{"no rule files in "}},
-		"a wrong variable":   {files: map[string]string{"a": good}, environ: map[string]string{"PORT": "eighty"}, code: term.ExitWrong, want: []string{"PORT: write a whole number"}},
+		"a wrong variable":   {files: map[string]string{"a": good}, environ: map[string]string{"PORT": "eighty"}, code: term.ExitWrong, want: []string{"PORT: is \"eighty\": write a whole number"}},
 		"a control plane": {
 			files: map[string]string{"a": eon}, environ: map[string]string{"CONFIG_TYPE": "GRPC_XDS_SOTW"}, code: term.ExitWrong,
 			want: []string{"CONFIG_TYPE=GRPC_XDS_SOTW: the control plane sends the rules: there are no files to check"},

@@ -33,7 +33,7 @@ func TestRatelimitSaysWhatIsWrong(t *testing.T) {
 	t.Setenv("PORT", "eighty")
 	var stderr bytes.Buffer
 	if code := run(t.Context(), []string{"ratelimit"}, &stderr, &stderr); code != term.ExitWrong ||
-		!strings.Contains(stderr.String(), "PORT: write a whole number") {
+		!strings.Contains(stderr.String(), "PORT: is \"eighty\": write a whole number") {
 		t.Errorf("exit %d:\n%s", code, &stderr)
 	}
 }

@@ -110,9 +110,9 @@ func TestWrongSettings(t *testing.T) {
 		"one word":                      {Admin: fine, Service: fine, TokenFile: empty},
 		"ASCII letters":                 {Admin: fine, Service: fine, TokenFile: write(t, "two", "a b")},
 		"BEGIN CERTIFICATE":             {Admin: fine, Service: fine, CA: empty},
-		"CA certificates: open":         {Admin: fine, Service: fine, CA: "/nowhere"},
-		"both or neither":               {Admin: fine, Service: fine, Cert: empty},
-		"client certificate:":           {Admin: fine, Service: fine, Cert: empty, Key: empty},
+		"CA certificates: /nowhere: there is no such file": {Admin: fine, Service: fine, CA: "/nowhere"},
+		"both or neither":     {Admin: fine, Service: fine, Cert: empty},
+		"client certificate:": {Admin: fine, Service: fine, Cert: empty, Key: empty},
 	} {
 		if _, err := adminclient.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
