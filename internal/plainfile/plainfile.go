@@ -24,7 +24,10 @@ const Timeout = 10 * time.Second
 // Open opens a regular file for reading. It does not block, not even on a FIFO without a writer.
 func Open(path string) (*os.File, error) {
 	f, err := open(path)
-	return f, Explain(path, err)
+	if err != nil {
+		return nil, Explain(path, err)
+	}
+	return f, nil
 }
 
 func open(path string) (*os.File, error) {
@@ -99,7 +102,10 @@ func Read(path string, most int64) ([]byte, error) {
 	}()
 	select {
 	case r := <-done:
-		return r.data, Explain(path, r.err)
+		if r.err != nil {
+			return nil, Explain(path, r.err)
+		}
+		return r.data, nil
 	case <-timer.C:
 		return nil, Explain(path, timeout(path))
 	}
