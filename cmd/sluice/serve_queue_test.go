@@ -89,7 +89,7 @@ func TestServeQueue(t *testing.T) {
 		code int
 		want string // regular expression
 	}{
-		{"queue list", 0, `2 queued, 0 delivering, 1 dead, 1 done or cancelled; \d+ B, oldest item .* old(?s:.*)dead +\d\d:.* 2 +posts-per-user.* response 502 Bad Gateway\n(?s:.*)queued`},
+		{"queue list", 0, `2 queued, 0 delivering, 1 dead, 1 done or cancelled; \d+ B, oldest item .* old(?s:.*)dead +\d{4}-.* 2 +posts-per-user.* response 502 Bad Gateway\n(?s:.*)queued`},
 		{"queue list -n 1", 0, `more items: --page-token 1\n`},
 		{"queue list --page-token 1 --state queued -o json", 0, `"items": \[\n    \{\n      "id": "` + ids["wait"] + `",\n      "state": "queued"`},
 		{"queue list --state done", 0, ids["done"] + ` +done`},
@@ -101,8 +101,8 @@ func TestServeQueue(t *testing.T) {
 		{"queue status x", 2, `no such queue item, or its result has expired: sluice queue list lists the items\n$`},
 		{"queue cancel x", 2, `no such queue item, or its result has expired: sluice queue list lists the items\n$`},
 		{"queue cancel " + ids["other"], 0, `state        cancelled\n`},
-		{"queue cancel " + ids["done"], 2, `item is already done`},
-		{"queue requeue " + ids["wait"], 2, `only dead letters can be requeued`},
+		{"queue cancel " + ids["done"], 2, `the item is done: only queued items and dead letters can be cancelled`},
+		{"queue requeue " + ids["wait"], 2, `the item is queued: only dead letters can be requeued`},
 		{"queue requeue --all", 0, `^1 request queued again\n`},
 		{"queue requeue --all -o json", 0, `"requeued": \[\]`},
 		{"queue list", 0, `2 queued, 0 delivering, 0 dead, 2 done or cancelled;`},

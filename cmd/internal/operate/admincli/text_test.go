@@ -25,7 +25,7 @@ func rendered[A any](t *testing.T, response string, write func(*A, io.Writer, te
 	return b.String(), err
 }
 
-var clocks = regexp.MustCompile(`(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d`)
+var clocks = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z0-9+-]+`)
 
 func compare(t *testing.T, what, got, want string) {
 	t.Helper()
