@@ -116,7 +116,7 @@ func recordShed(r *http.Request, _ string) {
 // recordOf returns the access log record of a request.
 func recordOf(x *gateway.RequestContext, route string) accesslog.Record {
 	r, group := x.Request, ""
-	if x.Route != nil {
+	if x.Route != nil && x.Server != "" { // forwarded
 		group = x.Route.UpstreamName
 	}
 	out := accesslog.Record{

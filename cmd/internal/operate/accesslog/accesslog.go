@@ -26,8 +26,8 @@ type Record struct {
 	User     string     // authenticated user
 	Plan     string     // plan of the user
 	Route    string
-	Upstream string // group of servers of the route
-	Server   string // server that the request was forwarded to
+	Upstream string // group of servers that the request was forwarded to
+	Server   string // of the upstream
 	Decision Decision
 	Rule     string        // rule that denied, delayed or queued the request
 	Delay    time.Duration // time in the delay queue
