@@ -17,7 +17,7 @@ func full() Record {
 	return Record{
 		Time: time.Date(2026, 1, 2, 15, 4, 5, 6000, time.UTC), Duration: 1234567 * time.Microsecond,
 		Method: "POST", Host: "api.example.com", Path: "/posts/%2f", Query: "draft=1&x=", Proto: "HTTP/2.0", Status: 429, BytesIn: 10, BytesOut: 512,
-		Client: netip.MustParseAddr("192.0.2.1"), User: "ada", Plan: "pro", Route: "posts", Upstream: "api", Decision: Denied, Rule: "posts",
+		Client: netip.MustParseAddr("192.0.2.1"), User: "ada", Plan: "pro", Route: "posts", Upstream: "api", Server: "http://127.0.0.1:9002", Decision: Denied, Rule: "posts",
 		Delay: 20 * time.Millisecond, ID: "7f3a", Item: "5e1f", Attempt: 2, Outcome: "done", Referer: "https://example.com/", UserAgent: "curl/8",
 	}
 }
