@@ -25,7 +25,7 @@ func TestLiveAdvice(t *testing.T) {
 		{"watch --admin-url " + unused, "start it with sluice serve"},
 		{"explain --live /posts --admin-url " + unused, "start it with sluice serve"},
 		{"status --admin-url ftp://x", "write http://127.0.0.1:6070"},
-		{"status --token-file /nowhere", "token file: open /nowhere"},
+		{"status --token-file /nowhere", "token file: /nowhere: there is no such file"},
 
 		{"peek", "a rule is required: write sluice peek posts-per-user user=ada, or sluice peek --request"},
 		{"peek posts ada", `"ada": write name=value`},

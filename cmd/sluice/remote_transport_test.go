@@ -92,7 +92,7 @@ listeners:
 		{strings.Replace(known, "localhost", "127.0.0.1", 1), term.ExitWrong, "is for another host name"},
 		{strings.Replace(at, "https", "http", 1), term.ExitWrong, "uses TLS: write https://"},
 		{"take --service-url unix://" + in("sock") + " --domain demo remote_address=10.0.0.1", term.ExitFine, "4 of 5 left"},
-		{"status --admin-url unix://" + in("sock"), term.ExitWrong, "is not Sluice: /v1/status returned 404: set the URL of the service with --admin-url"},
+		{"status --admin-url unix://" + in("sock"), term.ExitWrong, "does not serve the admin API: /v1/status returned 404: set the URL of the service with --admin-url"},
 	} {
 		a.run(t)
 	}

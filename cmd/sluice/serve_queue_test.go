@@ -136,7 +136,7 @@ func TestServeQueueKey(t *testing.T) {
 	for section, want := range map[string]string{
 		fmt.Sprintf("queue: {directory: %q}", directory):                                 "sluice-items is encrypted: set the file with the key",
 		fmt.Sprintf("queue: {directory: %q, encryption_key_file: %q}", directory, short): "must hold 64 hexadecimal digits",
-		fmt.Sprintf("queue: {directory: %q, encryption_key_file: /no}", directory):       "queue.encryption_key_file: stat /no",
+		fmt.Sprintf("queue: {directory: %q, encryption_key_file: /no}", directory):       "queue.encryption_key_file: /no: there is no such file",
 	} {
 		file := filepath.Join(t.TempDir(), "sluice.yaml")
 		if err := os.WriteFile(file, []byte(section), 0o600); err != nil {

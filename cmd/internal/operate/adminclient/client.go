@@ -71,7 +71,11 @@ func (c *Client) call(ctx context.Context, method, path string, body, response a
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, c.admin.identify(ctx, "admin", c.admin.problem(resp, path, raw))
+		p := c.admin.problem(resp, path, raw)
+		if resp.StatusCode == http.StatusNotFound && strings.HasPrefix(p.Detail, "no such path") { // of another listener
+			p.Foreign, p.Sluice = true, true
+		}
+		return nil, c.admin.identify(ctx, "admin", p)
 	}
 	if err := json.Unmarshal(raw, response); err != nil || !hasFirstField(raw, response) {
 		return nil, c.admin.foreign(resp, path)

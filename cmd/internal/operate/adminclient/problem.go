@@ -75,12 +75,16 @@ type ProblemError struct {
 	Title   string
 	Detail  string
 	Token   bool // a token was sent
-	Foreign bool // the server is not Sluice
+	Foreign bool // the server is not Sluice, or this listener does not have the API
+	Sluice  bool // the server is Sluice, although Foreign
 	Text    string
 	Errors  []adminmsg.RuleError
 }
 
 func (e *ProblemError) Error() string {
+	if e.Foreign && e.Sluice {
+		return fmt.Sprintf("the listener of Sluice at %s does not serve the admin API: %s returned %d", e.URL, e.Path, e.Status)
+	}
 	if e.Foreign {
 		return fmt.Sprintf("the server at %s is not Sluice: %s returned %d", e.URL, e.Path, e.Status)
 	}
@@ -91,7 +95,7 @@ func (e *ProblemError) Error() string {
 }
 
 // problem returns the error of a response whose status is not 200.
-func (e *endpoint) problem(resp *http.Response, path string, raw []byte) error {
+func (e *endpoint) problem(resp *http.Response, path string, raw []byte) *ProblemError {
 	p := e.foreign(resp, path)
 	p.Text = strings.TrimSpace(string(raw[:min(len(raw), maxText)]))
 	var said struct {

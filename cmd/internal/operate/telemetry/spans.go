@@ -91,7 +91,7 @@ func (t *Traces) HTTP(next http.Handler) http.Handler {
 		response := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		r = r.WithContext(ctx)
 		next.ServeHTTP(response, r)
-		if r.Pattern != "" {
+		if r.Pattern != "" && r.Pattern != "/" { // the handler of unknown paths
 			span.SetName(r.Pattern)
 			span.SetAttributes(attribute.String("http.route", r.Pattern))
 		}
