@@ -23,8 +23,8 @@ runs this command too. docs/envoy-compatibility.md lists all variables.
 
 With --check, no service is started. The command reads the rule files that the variables name, in subdirectories and with
 any file name too. It lists errors, because of which the service would not use the files, and warnings about valid but
-probably unintended settings. Exit codes: 0 if there is nothing to report, 1 if there are errors or warnings, 2 if a file
-cannot be read or a variable is invalid.`
+probably unintended settings. Exit codes: 0 if there is nothing to report about the files, 1 if there are errors or
+warnings, 2 if a file cannot be read or a variable is invalid. Warnings about variables are printed only.`
 
 const ratelimitExample = `  REDIS_SOCKET_TYPE=tcp REDIS_URL=localhost:6379 USE_STATSD=false RUNTIME_ROOT=/data sluice ratelimit
   BACKEND_TYPE=memory USE_STATSD=false RUNTIME_ROOT=examples/rules RUNTIME_APPDIRECTORY=envoy sluice ratelimit
@@ -50,7 +50,8 @@ func ratelimitCommand() *cobra.Command {
 	return c
 }
 
-// checkRatelimit checks the rule files of the service. Warnings about variables do not change the exit code.
+// checkRatelimit checks the rule files of the service. Warnings about variables do not change the exit code, because the
+// variables of a service that is replaced may stay.
 func checkRatelimit(c *cobra.Command, warnings string) error {
 	if err := checkWarnings(warnings); err != nil {
 		return err
@@ -58,6 +59,9 @@ func checkRatelimit(c *cobra.Command, warnings string) error {
 	files, err := envoyratelimit.ReadRuleFiles(os.Environ())
 	if err != nil {
 		return err
+	}
+	if warnings == "off" {
+		files.Warnings = nil
 	}
 	for _, w := range files.Warnings {
 		fmt.Fprintln(c.ErrOrStderr(), "warning:", w)

@@ -55,7 +55,10 @@ func TestRatelimitCheck(t *testing.T) {
 			want: []string{"CONFIG_TYPE=GRPC_XDS_SOTW: the control plane sends the rules: there are no files to check"},
 		},
 		"a variable that does nothing": {files: map[string]string{"a": good}, environ: map[string]string{"REDIS_POOL_SIZE": "5"}, want: []string{"warning: REDIS_POOL_SIZE", "ok: "}},
-		"warnings without check":       {args: []string{"--check=false", "--warnings=show"}, code: term.ExitWrong, want: []string{"--warnings needs --check"}},
+		"no warning of variables": {
+			files: map[string]string{"a": good}, environ: map[string]string{"SLUICE_FOO": "5"}, args: []string{"--warnings=off"}, want: []string{"ok: "}, not: "SLUICE_FOO",
+		},
+		"warnings without check": {args: []string{"--check=false", "--warnings=show"}, code: term.ExitWrong, want: []string{"--warnings needs --check"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -72,7 +75,7 @@ func TestRatelimitCheck(t *testing.T) {
 			}
 			code, out, errs := sluiceRun(t, append([]string{"ratelimit", "--check"}, tt.args...)...)
 			for _, want := range tt.want {
-				if code != tt.code || !strings.Contains(out+errs, want) || tt.not != "" && strings.Contains(out, tt.not) {
+				if code != tt.code || !strings.Contains(out+errs, want) || tt.not != "" && strings.Contains(out+errs, tt.not) {
 					t.Errorf("exit %d, want %d and %q in\n%s%s", code, tt.code, want, out, errs)
 				}
 			}

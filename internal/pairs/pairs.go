@@ -60,10 +60,12 @@ func parameter(pair, name string) (value string, isIt, ok bool) {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// Confused reports whether some applications read the name key as name, although the two differ in more than case: a
-// key with spaces around it, in any encoding, or other bytes that are not visible ASCII; a key followed by brackets
-// ("role[]") or NUL; a key that PHP folds into the same name ("user.id", "user id" and "user[id" are "user_id"); and
-// any of these escaped.
+// Confused reports whether some applications read the name key as name, although the two differ in more than case. Such
+// keys, escaped or not, have
+//
+//   - spaces around the name, in any encoding, or other bytes that are not visible ASCII;
+//   - brackets ("role[]") or NUL after it;
+//   - characters that PHP folds: "user.id", "user id" and "user[id" are "user_id".
 func Confused(key, name string) bool {
 	if strings.IndexByte(key, '%') >= 0 {
 		if plain, err := url.QueryUnescape(key); err == nil {
@@ -98,10 +100,13 @@ func folded(c byte) byte {
 }
 
 // Cookie finds a cookie in the lines of a Cookie header and reads its value like [CookieValue]. It compares names
-// without case, because some frameworks do. It returns [Doubt] if the name occurs twice; if some applications read
-// another name as this one, see [Confused]; if the name occurs in the value of another cookie, after a space or a
-// comma, which some read as separators; and if its value has a malformed escape or a character that RFC 6265 does not
-// allow, other than spaces and commas in quotes, which Go servers send.
+// without case, because some frameworks do. It returns [Doubt] if
+//
+//   - the name occurs twice;
+//   - some applications read another name as this one, see [Confused];
+//   - the name occurs in the value of another cookie, after a space or a comma, which some read as separators;
+//   - the value has a malformed escape, or a character that RFC 6265 does not allow. Spaces and commas in quotes are
+//     accepted, because Go servers send them.
 func Cookie(lines []string, name string) (value string, n Count) {
 	for _, line := range lines {
 		for line != "" {
