@@ -19,7 +19,7 @@ import (
 //   - n instances that all saw the remaining quota before the outage: admitted ≤ limit + n − 1
 //   - n instances of which some have no recent state of the key: admitted ≤ 2 × limit
 func TestGoingOverAndBack(t *testing.T) {
-	rounds := 60
+	rounds := 30
 	if os.Getenv("SLUICE_SOAK") != "" {
 		rounds = 3000
 	}

@@ -244,7 +244,7 @@ func TestLeasesAreReturned(t *testing.T) {
 
 // Leases granted to calls in progress during Close are returned, too.
 func TestLeasesAreReturnedAmidCalls(t *testing.T) {
-	for round := range 40 {
+	for round := range 15 {
 		synctest.Test(t, func(t *testing.T) {
 			const limit, callers = 1_000_000, 8
 			s := newFar()

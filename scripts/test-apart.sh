@@ -11,7 +11,7 @@ for module in "$@"; do
 		# with the linters.
 		case $module in deploy/*) export GOFLAGS=${GOFLAGS//-race/} ;; esac
 		cd "$module"
-		"$go" vet ./...
+		GOGC=400 "$go" vet ./...
 		case $module in cmd/interop*) ;; *) "$go" test -vet=off -count=1 ./... ;; esac
 	)
 done
